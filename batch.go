@@ -1,0 +1,189 @@
+package penstock
+
+import (
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Batch is a run of events handed over in one call: the events of one
+// partition with the offsets [Offset(0), Offset(0)+Len), or containers of one
+// stream. A batch is a small value; copies share the same events.
+//
+// The values are not copied: [Batch.Values] is a view of the carrier's memory,
+// valid until a handler returns, or, for a pulled batch, until it is committed
+// or the consumer pulls again. Elements may be kept, the slice may not.
+//
+// A batch is safe for concurrent use by the goroutines of one handler call.
+type Batch[T any] struct {
+	values []T
+	d      *Delivery
+	gen    uint64
+}
+
+// NewBatch is for carriers (topics, streams): it joins values with what is
+// known of their delivery. Both stay owned by the carrier.
+func NewBatch[T any](values []T, d *Delivery) Batch[T] {
+	return Batch[T]{values: values, d: d, gen: d.gen}
+}
+
+// Len returns the number of events; it is never 0 for a delivered batch.
+func (b Batch[T]) Len() int { return len(b.values) }
+
+// Values returns the events' values in order. See [Batch] for how long the
+// slice is valid.
+func (b Batch[T]) Values() []T { return b.values }
+
+// Value returns the value of event i, in [0, Len).
+func (b Batch[T]) Value(i int) T { return b.values[i] }
+
+// All yields index and value of each event in order.
+func (b Batch[T]) All() iter.Seq2[int, T] { return slices.All(b.values) }
+
+// Topic returns the name of the topic, or of the provider for a stream.
+func (b Batch[T]) Topic() string { return b.d.Topic }
+
+// Partition returns the partition (for a stream, the queue) that all events
+// of the batch come from.
+func (b Batch[T]) Partition() int { return b.d.Partition }
+
+// Stream returns the stream of the batch; the zero StreamID for a topic.
+func (b Batch[T]) Stream() StreamID { return b.d.Stream }
+
+// Epoch returns the writer's epoch under which the events were read. Offset
+// and epoch together identify an event also where a power loss made a topic
+// use offsets again (durability written).
+func (b Batch[T]) Epoch() uint32 { return b.d.Epoch }
+
+// Offset returns the offset of event i in its partition. For a stream, see
+// [Batch.Token].
+func (b Batch[T]) Offset(i int) Offset { return b.d.First + Offset(i) }
+
+// Token returns the position of event i in its queue; for a topic it holds the
+// offset.
+func (b Batch[T]) Token(i int) Token {
+	if b.d.Tokens != nil {
+		return b.d.Tokens[i]
+	}
+	return Token{Lo: uint64(b.Offset(i))}
+}
+
+// Attempt returns which delivery of event i this is, 1 for the first.
+func (b Batch[T]) Attempt(i int) int {
+	if b.d.Attempts != nil {
+		return b.d.Attempts[i]
+	}
+	return max(b.d.Attempt, 1)
+}
+
+// Time returns when event i was produced (if its producer said so) or
+// appended. Events of one append share one time.
+func (b Batch[T]) Time(i int) time.Time {
+	if b.d.Metas != nil && !b.d.Metas[i].Time.IsZero() {
+		return b.d.Metas[i].Time
+	}
+	for _, r := range b.d.Times {
+		if i < r.N {
+			return time.Unix(0, r.UnixNano).UTC()
+		}
+		i -= r.N
+	}
+	return time.Time{}
+}
+
+// Meta returns what was given with event i besides its value; the zero Meta
+// when nothing was.
+func (b Batch[T]) Meta(i int) Meta {
+	if b.d.Metas == nil {
+		return Meta{}
+	}
+	return b.d.Metas[i]
+}
+
+// ID returns the id of event i, "" when it has none.
+func (b Batch[T]) ID(i int) string {
+	if b.d.Metas == nil {
+		return ""
+	}
+	return b.d.Metas[i].ID
+}
+
+// Event returns event i with its metadata; Time is filled in.
+func (b Batch[T]) Event(i int) Event[T] {
+	e := Event[T]{Meta: b.Meta(i), Value: b.values[i]}
+	e.Time = b.Time(i)
+	return e
+}
+
+// Fail marks event i as failed; the other events of the batch are settled when
+// the handler returns nil. A nil error is replaced by a general one. A second
+// Fail for the same event is ignored, and so is a call after the handler
+// returned. Fail panics when i is not in [0, Len).
+func (b Batch[T]) Fail(i int, err error) {
+	if i < 0 || i >= len(b.values) {
+		panic("penstock: Batch.Fail: index out of range")
+	}
+	if err == nil {
+		err = errFailed
+	}
+	b.d.fail(b.gen, i, err)
+}
+
+var errFailed = errors.New("failed without a reason")
+
+// TimeRun is the append time of N consecutive events.
+type TimeRun struct {
+	N        int
+	UnixNano int64
+}
+
+// Failure is one event that a handler failed.
+type Failure struct {
+	Index int // in the batch, [0, Len)
+	Err   error
+}
+
+// Delivery is what a carrier knows of a batch besides its values. Carriers
+// fill it, make a batch with [NewBatch], and call [Delivery.Settle] when the
+// handler has returned; handlers never see it. A carrier may use one Delivery
+// for batch after batch.
+type Delivery struct {
+	Topic     string
+	Partition int
+	First     Offset // offset of the first event
+	Epoch     uint32
+	Stream    StreamID
+	Attempt   int       // of all events; 0 counts as 1
+	Attempts  []int     // nil, or one per event
+	Tokens    []Token   // nil, or one per event
+	Times     []TimeRun // in order; may cover fewer events than the batch
+	Metas     []Meta    // nil, or one per event
+
+	mu       sync.Mutex
+	gen      uint64
+	failures []Failure
+}
+
+func (d *Delivery) fail(gen uint64, i int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if gen != d.gen || slices.ContainsFunc(d.failures, func(f Failure) bool { return f.Index == i }) {
+		return
+	}
+	d.failures = append(d.failures, Failure{Index: i, Err: err})
+}
+
+// Settle ends the delivery: marks made after it are ignored. It returns the
+// failed events in the order of their index. The slice is valid until the
+// next batch made from d calls Fail.
+func (d *Delivery) Settle() []Failure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gen++
+	failed := d.failures
+	d.failures = d.failures[:0]
+	slices.SortFunc(failed, func(a, b Failure) int { return a.Index - b.Index })
+	return failed
+}

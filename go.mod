@@ -1,0 +1,3 @@
+module github.com/penstock/penstock
+
+go 1.26.0
