@@ -197,6 +197,26 @@ func TestSlowestGroupHoldsTheCapacity_QC26(t *testing.T) {
 	})
 }
 
+// Capacity that becomes free after a request has looked and before it stands in
+// line is freed by someone who sees nobody wait and does not poke.
+func TestCapacityFreedBeforeJoiningTheLineIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *demand.Budget
+		freed, looks := 0, 0
+		b = newBudget(t, demand.BudgetConfig{Events: 1, Refill: func() (int, penstock.Bytes) {
+			looks++
+			n := freed
+			freed = 0
+			if looks == 1 && b.Waiting() == 0 {
+				freed = 1 // just after this look, without a poke
+			}
+			return n, 0
+		}})
+		b.TryAcquire(1, 0)
+		acquire(t, b, 1, 0).mustHave(t, "the request", nil)
+	})
+}
+
 func TestTryAcquireFindsCapacityFreedWithoutAPoke(t *testing.T) {
 	g, b := newGroups(t, 2, 1)
 	if !b.TryAcquire(2, 0) || b.TryAcquire(1, 0) {
