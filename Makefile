@@ -1,0 +1,46 @@
+# penstock: the commands of a contributor. They need Go and make; what else a
+# target needs it installs into the module cache or bin/, or says what is
+# missing. Everything runs offline once the modules are downloaded.
+
+GO      ?= go
+RACE    ?= true
+FOR     ?= 15s
+CRASHES ?= 5
+SEEDS   ?= 20
+FUZZ    ?= 10s
+
+TOOL := GOWORK=off GOFLAGS=-buildvcs=false $(GO) -C tools run
+
+.DEFAULT_GOAL := help
+.PHONY: help build check test fuzz prove planted crash bench clean
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/penstock
+	$(GO) -C cmd/penstock build -trimpath -o ../../bin/ .
+
+check: ## formatting, vet, staticcheck: seconds, run it often
+	$(TOOL) ./cmd/check format vet lint
+
+test: ## everything that must be green: check, cross-builds, every test of every module with the race detector
+	$(TOOL) ./cmd/check
+	$(TOOL) ./cmd/gotest -race=$(RACE)
+
+fuzz: ## every fuzz target for FUZZ=10s each
+	$(TOOL) ./cmd/fuzz -time $(FUZZ)
+
+prove: ## every attack on a claim, one line of JSON each
+	$(TOOL) ./cmd/prove
+
+planted: ## every planted fault must turn a named test red, one line of JSON each
+	$(TOOL) ./cmd/planted
+
+crash: build ## the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHES=5
+	$(TOOL) ./cmd/crash -binary ../bin/penstock -for $(FOR) -crashes $(CRASHES) -seeds $(SEEDS)
+
+bench: build ## the benchmark rows of queue, stage and log
+	bin/penstock bench queue stage log --json
+
+clean: ## remove bin/
+	rm -rf bin

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/leak"
+	"github.com/penstock/penstock/tools/planted"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+func TestFaultsAreChosenByName(t *testing.T) {
+	all := []planted.Fault{{Name: "a"}, {Name: "b"}}
+	if got, err := choose(all, []string{"b"}); err != nil || len(got) != 1 || got[0].Name != "b" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := choose(all, nil); err != nil || len(got) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := choose(all, []string{"c"}); err == nil {
+		t.Error("an unknown fault is accepted")
+	}
+}

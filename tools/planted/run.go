@@ -1,0 +1,177 @@
+package planted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/tools/internal/repo"
+)
+
+// Outcomes of a planted fault.
+const (
+	Caught  = "caught"  // the test passes without the fault and fails with it
+	Missed  = "missed"  // the test passes with the fault: it proves nothing
+	Invalid = "invalid" // the fault does not apply or build, or the test fails without it
+)
+
+// Result is what became of one planted fault.
+type Result struct {
+	Fault   string  `json:"fault"`
+	Claim   string  `json:"claim"`
+	Test    string  `json:"test"` // package and name
+	Outcome string  `json:"result"`
+	How     string  `json:"how,omitempty"` // how the test failed: failed, panic or timeout
+	Reason  string  `json:"reason,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Runner runs planted faults one after the other. It is not safe for
+// concurrent use.
+type Runner struct {
+	repo  *repo.Repo
+	dir   string           // for binaries and changed files
+	clean map[string]error // outcome of each test without a fault, by package and name
+}
+
+// NewRunner returns a runner that keeps its files in dir.
+func NewRunner(r *repo.Repo, dir string) *Runner {
+	return &Runner{repo: r, dir: dir, clean: map[string]error{}}
+}
+
+// Run plants one fault and says what became of it.
+func (r *Runner) Run(ctx context.Context, f Fault) Result {
+	start := time.Now()
+	result := Result{Fault: f.Name, Claim: f.Claim, Test: f.Package + " " + f.Test}
+	how, err := r.plant(ctx, f)
+	switch {
+	case errors.Is(err, errPassed):
+		result.Outcome, result.Reason = Missed, "the test passes with the fault planted"
+	case err != nil:
+		result.Outcome, result.Reason = Invalid, err.Error()
+	default:
+		result.Outcome, result.How = Caught, how
+	}
+	result.Seconds = float64(time.Since(start).Milliseconds()) / 1000
+	return result
+}
+
+var errPassed = errors.New("passed")
+
+// plant returns how the test failed with the fault in place. errPassed means
+// that it did not fail; any other error that the fault says nothing.
+func (r *Runner) plant(ctx context.Context, f Fault) (how string, err error) {
+	m, err := r.repo.Module(f.Module)
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(r.dir, "fault")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	replaced, err := f.Apply(r.repo.Root, dir)
+	if err != nil {
+		return "", err
+	}
+	if err := r.cleanRun(ctx, m, f, dir); err != nil {
+		return "", fmt.Errorf("without the fault: %w", err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	data, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(overlay, data, 0o644); err != nil {
+		return "", err
+	}
+	binary, err := r.build(ctx, m, f, dir, "-overlay", overlay)
+	if err != nil {
+		return "", fmt.Errorf("with the fault: %w", err)
+	}
+	return r.test(ctx, m, f, binary)
+}
+
+// cleanRun makes sure, once per test, that it runs and passes without a fault.
+func (r *Runner) cleanRun(ctx context.Context, m repo.Module, f Fault, dir string) error {
+	key := f.Module + " " + f.Package + " " + f.Test
+	err, known := r.clean[key]
+	if known {
+		return err
+	}
+	binary, err := r.build(ctx, m, f, dir)
+	if err == nil {
+		var how string
+		if how, err = r.test(ctx, m, f, binary); errors.Is(err, errPassed) {
+			err = nil
+		} else if err == nil {
+			err = fmt.Errorf("%s fails (%s)", f.Test, how)
+		}
+	}
+	r.clean[key] = err
+	return err
+}
+
+func (r *Runner) build(ctx context.Context, m repo.Module, f Fault, dir string, args ...string) (string, error) {
+	binary := filepath.Join(dir, fmt.Sprintf("planted%d.test", len(args)))
+	args = append(append([]string{"test", "-c", "-vet=off", "-o", binary}, args...), f.Package)
+	_, err := r.repo.Go(ctx, m, []string{"CGO_ENABLED=0"}, args...)
+	return binary, err
+}
+
+// test runs the one test of a test binary where go test would run it.
+func (r *Runner) test(ctx context.Context, m repo.Module, f Fault, binary string) (how string, err error) {
+	cmd := exec.CommandContext(ctx, binary, "-test.run=^"+f.Test+"$", "-test.v", "-test.count=1", "-test.timeout="+f.Limit.String())
+	cmd.Dir = filepath.Join(m.Dir, filepath.FromSlash(f.Package))
+	cmd.Env = repo.Env()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return "", err
+	}
+	return judge(out.String(), f.Test, err != nil)
+}
+
+// judge reads the verbose output of a test binary that ran one test. A test
+// that never started or was skipped says nothing, and neither does a binary
+// that failed for a reason other than the test.
+func judge(out, test string, failed bool) (how string, err error) {
+	switch {
+	case !strings.Contains(out, "=== RUN   "+test+"\n"):
+		return "", fmt.Errorf("%s did not run:\n%s", test, tail(out))
+	case strings.Contains(out, "--- SKIP: "+test+" "):
+		return "", fmt.Errorf("%s was skipped:\n%s", test, tail(out))
+	case !failed:
+		return "", errPassed
+	case strings.Contains(out, "panic: test timed out"):
+		return "timeout", nil
+	case strings.Contains(out, "--- FAIL: "+test+" ") && !strings.Contains(out, "panic: "):
+		return "failed", nil
+	case strings.Contains(out, "panic: ") || strings.Contains(out, "fatal error: "):
+		return "panic", nil
+	case strings.Contains(out, "leak: "):
+		return "leak", nil
+	}
+	return "", fmt.Errorf("the test binary failed, but not by %s:\n%s", test, tail(out))
+}
+
+// tail returns the end of a long output.
+func tail(out string) string {
+	const limit = 2000
+	if len(out) > limit {
+		out = "..." + out[len(out)-limit:]
+	}
+	return strings.TrimSpace(out)
+}
