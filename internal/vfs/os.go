@@ -1,0 +1,208 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// maxNote bounds what is read of a holder's note.
+const maxNote = 1024
+
+// OS returns the file system of the operating system.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+func (osFS) Create(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	return &osFile{f: f}, nil
+}
+
+func (osFS) Open(name string, write bool) (File, error) {
+	flag := os.O_RDONLY
+	if write {
+		flag = os.O_RDWR
+	}
+	f, err := openRegular(name, flag)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{f: f}, nil
+}
+
+// openRegular looks at the name before it opens it, so that a pipe or a device
+// is not touched, and at the file afterwards, so that a swap between the two
+// is noticed.
+func openRegular(name string, flag int) (*os.File, error) {
+	before, err := os.Lstat(name)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	if !before.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
+	}
+	f, err := os.OpenFile(name, flag|openFlags, 0)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	after, err := f.Stat()
+	if err == nil && (!after.Mode().IsRegular() || !os.SameFile(before, after)) {
+		err = &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written through it
+		return nil, err
+	}
+	return f, nil
+}
+
+func (osFS) Mkdir(name string) error { return mapError(os.Mkdir(name, 0o700)) }
+
+func (osFS) Rename(from, to string) error {
+	if filepath.Dir(from) != filepath.Dir(to) {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrInvalid}
+	}
+	return mapError(os.Rename(from, to))
+}
+
+func (osFS) Remove(name string) error { return mapError(os.Remove(name)) }
+
+func (osFS) SyncDir(name string) error { return mapError(syncDir(name)) }
+
+func (osFS) List(name string) ([]string, error) {
+	d, err := os.Open(name)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	names, err := d.Readdirnames(-1)
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	slices.Sort(names)
+	return names, mapError(err)
+}
+
+func (osFS) Stat(name string) (Info, error) {
+	st, err := os.Lstat(name)
+	switch {
+	case err != nil:
+		return Info{}, mapError(err)
+	case st.IsDir():
+		return Info{Dir: true}, nil
+	case !st.Mode().IsRegular():
+		return Info{}, &fs.PathError{Op: "stat", Path: name, Err: ErrNotRegular}
+	}
+	return Info{Size: st.Size()}, nil
+}
+
+func (osFS) Lock(name, note string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|openFlags, 0o600)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	if err := lockAndNote(f, note); err != nil {
+		_ = f.Close() // the lock was not taken or goes with the handle
+		return nil, err
+	}
+	return f, nil
+}
+
+func lockAndNote(f *os.File, note string) error {
+	st, err := f.Stat()
+	if err != nil {
+		return mapError(err)
+	}
+	if !st.Mode().IsRegular() {
+		return &fs.PathError{Op: "lock", Path: f.Name(), Err: ErrNotRegular}
+	}
+	if err := lockFile(f); err != nil {
+		if !errors.Is(err, ErrHeld) {
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		holder, rerr := io.ReadAll(io.NewSectionReader(f, 0, maxNote))
+		if rerr != nil {
+			holder = nil // the note is a help, not a condition
+		}
+		return &HeldError{Note: string(holder)}
+	}
+	if err := f.Truncate(0); err != nil {
+		return mapError(err)
+	}
+	_, err = f.WriteAt([]byte(note), 0)
+	return mapError(err)
+}
+
+type osFile struct{ f *os.File }
+
+func (o *osFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := o.f.ReadAt(p, off)
+	if err == io.EOF {
+		return n, io.EOF
+	}
+	return n, mapError(err)
+}
+
+func (o *osFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := o.f.WriteAt(p, off)
+	return n, mapError(err)
+}
+
+func (o *osFile) Truncate(size int64) error { return mapError(o.f.Truncate(size)) }
+func (o *osFile) Close() error              { return mapError(o.f.Close()) }
+func (o *osFile) Sync() error               { return mapError(dataSync(o.f)) }
+
+func (o *osFile) Size() (int64, error) {
+	st, err := o.f.Stat()
+	if err != nil {
+		return 0, mapError(err)
+	}
+	return st.Size(), nil
+}
+
+func (o *osFile) Allocate(size int64) error {
+	old, err := o.Size()
+	if err != nil || size <= old {
+		return err
+	}
+	err = allocate(o.f, old, size)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = writeZeros(o.f, old, size)
+	}
+	return mapError(err)
+}
+
+// writeZeros backs [from, to) with disk space where the file system cannot be
+// asked for it.
+func writeZeros(f *os.File, from, to int64) error {
+	zeros := make([]byte, min(to-from, 1<<20))
+	for from < to {
+		n, err := f.WriteAt(zeros[:min(to-from, int64(len(zeros)))], from)
+		if err != nil {
+			return err
+		}
+		from += int64(n)
+	}
+	return nil
+}
+
+// spaceError gives an error of the system the second name ErrNoSpace.
+type spaceError struct{ err error }
+
+func (e *spaceError) Error() string        { return e.err.Error() }
+func (e *spaceError) Unwrap() error        { return e.err }
+func (e *spaceError) Is(target error) bool { return target == ErrNoSpace }
+
+func mapError(err error) error {
+	if err != nil && isNoSpace(err) {
+		return &spaceError{err}
+	}
+	return err
+}

@@ -1,0 +1,36 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+const openFlags = 0
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL) ||
+		errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED)
+}
+
+// lockFile locks one byte far behind the note: a locked range cannot be read
+// by others, and the note must be.
+func lockFile(f *os.File) error {
+	where := windows.Overlapped{OffsetHigh: 1 << 30}
+	err := windows.LockFileEx(windows.Handle(f.Fd()),
+		windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &where)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return ErrHeld
+	}
+	return err
+}
+
+func dataSync(f *os.File) error { return f.Sync() } // FlushFileBuffers
+
+// syncDir: the platform has no flush of a directory; NTFS journals its entries.
+func syncDir(string) error { return nil }
+
+// allocate is left to the writing of zeros: setting the length reserves the
+// space too, but reading and writing past the valid length is then slow.
+func allocate(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -1,0 +1,89 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+var (
+	// ErrNoSpace: the file system, the quota or the process's file size limit
+	// has no room for the operation.
+	ErrNoSpace = errors.New("no space left on device")
+	// ErrHeld: another opener holds the lock. See [HeldError].
+	ErrHeld = errors.New("lock is held")
+	// ErrNotRegular: the name exists and is not a regular file.
+	ErrNotRegular = errors.New("not a regular file")
+)
+
+// HeldError reports a lock that another opener holds. It matches [ErrHeld].
+type HeldError struct {
+	Note string // what the holder wrote about itself; "" when it could not be read
+}
+
+func (e *HeldError) Error() string { return fmt.Sprintf("lock is held by %q", e.Note) }
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Info describes a name.
+type Info struct {
+	Size int64 // bytes; 0 for a directory
+	Dir  bool
+}
+
+// FS is what the log needs of a file system. Names are paths in the form of
+// package path/filepath. It is safe for concurrent use.
+type FS interface {
+	// Create makes a new regular file with mode 0600 and opens it for reading
+	// and writing. The error matches fs.ErrExist when the name is taken. The
+	// entry is durable after SyncDir.
+	Create(name string) (File, error)
+	// Open opens a regular file for reading, and for writing when write is
+	// true. The error matches fs.ErrNotExist or ErrNotRegular.
+	Open(name string, write bool) (File, error)
+	// Mkdir makes a directory with mode 0700. The error matches fs.ErrExist
+	// when the name is taken.
+	Mkdir(name string) error
+	// Rename gives a file of one directory another name in the same directory
+	// and replaces a file of that name in one step.
+	Rename(from, to string) error
+	// Remove deletes a file or an empty directory.
+	Remove(name string) error
+	// SyncDir makes the entries of a directory durable. It does nothing where
+	// the platform has no such operation (Windows).
+	SyncDir(name string) error
+	// List returns the sorted names in a directory.
+	List(name string) ([]string, error)
+	// Stat describes a name without following a symbolic link at its end.
+	// The error matches fs.ErrNotExist or ErrNotRegular.
+	Stat(name string) (Info, error)
+	// Lock takes the exclusive lock of the named file, which it makes when it
+	// is missing and never removes, and stores a note about the holder in it.
+	// A second Lock fails at once with *HeldError, in this process too. The
+	// lock ends with Close or with the process.
+	Lock(name, note string) (io.Closer, error)
+}
+
+// File is an open regular file. It is safe for concurrent use.
+type File interface {
+	io.ReaderAt
+	// WriteAt writes all of p at off or returns an error; after an error any
+	// part of p may have been written. Writing past the end grows the file.
+	io.WriterAt
+	// Allocate grows the file to size bytes with disk space behind all of
+	// them; the new bytes read as zero. It never shrinks the file. After an
+	// error the size is unspecified.
+	Allocate(size int64) error
+	// Truncate sets the size. Bytes past the old end read as zero and have no
+	// disk space behind them.
+	Truncate(size int64) error
+	// Sync makes the content and the size durable. After an error what was
+	// written since the last successful Sync is in doubt, and a later Sync
+	// that succeeds does not change that.
+	Sync() error
+	// Size returns the size in bytes.
+	Size() (int64, error)
+	// Close closes the file without a sync.
+	Close() error
+}
