@@ -163,16 +163,19 @@ type Delivery struct {
 
 	mu       sync.Mutex
 	gen      uint64
-	failures []Failure
+	failures []Failure // in the order of Index, each Index once
 }
 
 func (d *Delivery) fail(gen uint64, i int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if gen != d.gen || slices.ContainsFunc(d.failures, func(f Failure) bool { return f.Index == i }) {
+	if gen != d.gen {
 		return
 	}
-	d.failures = append(d.failures, Failure{Index: i, Err: err})
+	at, found := slices.BinarySearchFunc(d.failures, i, func(f Failure, i int) int { return f.Index - i })
+	if !found {
+		d.failures = slices.Insert(d.failures, at, Failure{Index: i, Err: err})
+	}
 }
 
 // Settle ends the delivery: marks made after it are ignored. It returns the
@@ -184,6 +187,5 @@ func (d *Delivery) Settle() []Failure {
 	d.gen++
 	failed := d.failures
 	d.failures = d.failures[:0]
-	slices.SortFunc(failed, func(a, b Failure) int { return a.Index - b.Index })
 	return failed
 }

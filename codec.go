@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -90,9 +91,10 @@ func (stringCodec) Decode(src []byte, v *string) error {
 
 // Fixed returns the codec of fixed-layout values: numbers, booleans, and
 // arrays and structs of them, little-endian without padding, every field
-// exported. Decode refuses any other length than the type's. The error
-// matches [ErrInvalid] when T has no fixed layout (int and uint have none:
-// their size depends on the platform).
+// exported. Decode refuses any other length than the type's. The codec's ID
+// tells layouts apart, not names: a field may be renamed, but neither moved nor
+// given another type. The error matches [ErrInvalid] when T has no fixed
+// layout (int and uint have none: their size depends on the platform).
 func Fixed[T any]() (Codec[T], error) {
 	var zero T
 	typ := reflect.TypeFor[T]()
@@ -100,7 +102,25 @@ func Fixed[T any]() (Codec[T], error) {
 	if size < 0 || hasHidden(typ) {
 		return nil, &FieldError{Field: "T", Reason: typ.String() + " has no fixed layout"}
 	}
-	return fixedCodec[T]{id: fmt.Sprintf("fixed/1:%d", size), size: size}, nil
+	id := fmt.Sprintf("fixed/1:%d:%016x", size, HashKey(layout(typ)))
+	return fixedCodec[T]{id: id, size: size}, nil
+}
+
+// layout spells the kinds that typ is made of in their order. It is part of
+// the stored format, by its hash in the codec's ID.
+func layout(typ reflect.Type) string {
+	switch typ.Kind() {
+	case reflect.Array:
+		return fmt.Sprintf("[%d]%s", typ.Len(), layout(typ.Elem()))
+	case reflect.Struct:
+		var b strings.Builder
+		for i := range typ.NumField() {
+			b.WriteString(layout(typ.Field(i).Type) + ";")
+		}
+		return "{" + b.String() + "}"
+	default:
+		return typ.Kind().String()
+	}
 }
 
 // hasHidden reports whether typ holds an unexported field, which

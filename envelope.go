@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -17,7 +18,10 @@ const (
 	MaxHeaderFields = 1024
 )
 
-const envelopeVersion = 1
+const (
+	envelopeVersion = 1
+	maxCount        = 1<<31 - 1 // of an attempt or a partition: fits an int everywhere
+)
 
 // Flags of the envelope, one per optional field, in the order of the fields.
 const (
@@ -61,8 +65,10 @@ func (m *Meta) flags() (f uint16) {
 
 // AppendEnvelope appends the binary form of an event to dst and returns the
 // result: the metadata, then the payload. docs/format.md fixes it byte by byte.
-// The error matches [ErrTooLarge] when a field is above its limit and
-// [ErrInvalid] when a number is negative; dst is then returned unchanged.
+// The error matches [ErrTooLarge] when a field is above its limit, and
+// [ErrInvalid] when a number is not in [0, 2^31) or a time is outside the years
+// 1678 to 2262, which nanoseconds in 64 bits cannot count; dst is then returned
+// unchanged.
 func AppendEnvelope(dst []byte, m *Meta, payload []byte) ([]byte, error) {
 	out, err := AppendEnvelopeMeta(dst, m)
 	if err != nil {
@@ -81,7 +87,7 @@ func AppendEnvelopeMeta(dst []byte, m *Meta) ([]byte, error) {
 		e.text("ID", m.ID)
 	}
 	if flags&hasTime != 0 {
-		e.u64(uint64(m.Time.UnixNano()))
+		e.time("Time", m.Time)
 	}
 	if flags&hasKey != 0 {
 		e.text("Key", m.Key)
@@ -137,11 +143,20 @@ func (e *encoder) text(field, s string) {
 }
 
 func (e *encoder) count(field string, n int) {
-	if n < 0 {
-		e.fail(&FieldError{Field: field, Reason: fmt.Sprintf("%d is negative", n)})
+	if n < 0 || n > maxCount {
+		e.fail(&FieldError{Field: field, Reason: fmt.Sprintf("%d is not in [0, 2^31)", n)})
 		return
 	}
 	e.b = binary.AppendUvarint(e.b, uint64(n))
+}
+
+func (e *encoder) time(field string, t time.Time) {
+	ns := t.UnixNano()
+	if !time.Unix(0, ns).Equal(t) {
+		e.fail(&FieldError{Field: field, Reason: "year " + strconv.Itoa(t.Year()) + " is outside 1678 to 2262"})
+		return
+	}
+	e.u64(uint64(ns))
 }
 
 func (e *encoder) header(h Header) {
@@ -162,15 +177,11 @@ func (e *encoder) origin(o *Origin) {
 	e.b = binary.AppendUvarint(e.b, uint64(o.Offset))
 	e.text("Origin.Group", o.Group)
 	e.text("Origin.Cause", o.Cause)
-	e.u64(uint64(unixNano(o.Time)))
-}
-
-// unixNano maps the zero time to 0, so that it comes back as the zero time.
-func unixNano(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
+	if o.Time.IsZero() {
+		e.u64(0) // comes back as the zero time
+	} else {
+		e.time("Origin.Time", o.Time)
 	}
-	return t.UnixNano()
 }
 
 // DecodeEnvelope reads the binary form of an event. The payload is a part of
@@ -227,12 +238,12 @@ func (d *decoder) meta(flags uint16) (m Meta) {
 		m.Producer = ProducerTag(d.u64())
 	}
 	if flags&hasAttempt != 0 {
-		m.Attempt = int(d.uvarint(1<<31 - 1))
+		m.Attempt = int(d.uvarint(maxCount))
 	}
 	if flags&hasOrigin != 0 {
 		m.Origin = &Origin{
 			Topic:     d.text(),
-			Partition: int(d.uvarint(1<<31 - 1)),
+			Partition: int(d.uvarint(maxCount)),
 			Offset:    Offset(d.uvarint(1<<64 - 1)),
 			Group:     d.text(),
 			Cause:     d.text(),
@@ -283,6 +294,9 @@ func (d *decoder) text() string {
 
 func (d *decoder) header() Header {
 	n := int(d.uvarint(MaxHeaderFields))
+	if n == 0 {
+		return nil
+	}
 	if 2*n > len(d.b) { // a field takes two bytes at the least
 		d.fail(errors.New("header cut short"))
 		return nil

@@ -111,7 +111,12 @@ type PanicError struct {
 	Stack []byte
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("%s: panic: %v", e.Where, e.Value) }
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return e.Where + ": runtime.Goexit called"
+	}
+	return fmt.Sprintf("%s: panic: %v", e.Where, e.Value)
+}
 
 // Unwrap returns the panic's value when that is an error.
 func (e *PanicError) Unwrap() error {
