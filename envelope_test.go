@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -248,6 +250,18 @@ func TestEnvelopeLimits(t *testing.T) {
 				t.Fatalf("did not come back: %v, payload %q", err, payload)
 			}
 		})
+	}
+}
+
+// What a reader refuses a writer must not write.
+func TestNumbersAboveTheLimitOfReadersAreNotWritten(t *testing.T) {
+	if strconv.IntSize == 32 {
+		return // an int cannot exceed the limit there
+	}
+	for _, meta := range []penstock.Meta{{Attempt: math.MaxInt}, {Origin: &penstock.Origin{Partition: math.MaxInt}}} {
+		if _, err := penstock.AppendEnvelope(nil, &meta, nil); !errors.Is(err, penstock.ErrInvalid) {
+			t.Errorf("%+v: %v, want ErrInvalid", meta, err)
+		}
 	}
 }
 
