@@ -1,0 +1,196 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// Kind is one of the three kinds of stage.
+type Kind uint8
+
+const (
+	// KindSource has an outlet only.
+	KindSource Kind = iota
+	// KindGate has an inlet and an outlet.
+	KindGate
+	// KindSink has an inlet only.
+	KindSink
+)
+
+// String returns source, gate or sink.
+func (k Kind) String() string { return [...]string{"source", "gate", "sink"}[k] }
+
+// phase is where a stage stands. It only grows.
+type phase uint8
+
+const (
+	running phase = iota
+	ending        // takes nothing more, serves what it holds
+	ended
+)
+
+// Control bits: what others tell a stage. The ringer sets the bit and then
+// rings; the stage looks at the bits at the start of every turn.
+const (
+	ctlStop    = 1 << iota // a source: produce nothing more and end normally
+	ctlQuit                // end now, discard what is left
+	ctlExpired             // the drain deadline has passed
+	ctlWake                // a pull source: what it waited for may be there
+)
+
+// base is what the three kinds of stage share.
+//
+// The exported counters of a stage are written by its goroutine only, and read
+// by anyone. phase and what stands below it belong to the stage's goroutine.
+type base struct {
+	settings
+	name   string
+	self   node
+	kind   Kind
+	helper bool // pure: may run in a neighbour's goroutine
+
+	owner atomic.Pointer[Graph]
+	bell  atomic.Pointer[doorbell] // nil until the graph starts
+	ctl   atomic.Uint32
+	busy  atomic.Bool // in user code
+	over  atomic.Bool // phase is ended
+	stats counters
+
+	_         [64]byte
+	phase     phase
+	inputOver bool  // ending because every producer that counts has ended normally
+	cause     error // why it ends; nil for a normal end
+	own       bool  // cause arose here, not in a stage before
+	left      int   // events that it held and nobody has settled
+	timer     *time.Timer
+}
+
+// counters of one stage, in events.
+type counters struct {
+	in, failed, emitted, sent, discarded, undelivered atomic.Int64
+}
+
+func newBase(name string, kind Kind, opts []Option) *base {
+	b := &base{name: name, kind: kind}
+	b.apply(opts)
+	if b.buffer && kind != KindSource {
+		b.invalid("Buffer", "a %s has none to set", kind)
+	}
+	return b
+}
+
+func add(c *atomic.Int64, n int) { c.Store(c.Load() + int64(n)) } // for counters with one writer
+
+func (b *base) graph() *Graph { return b.owner.Load() }
+
+// wake sets control bits and rings, if the stage has started.
+func (b *base) wake(bits uint32) {
+	if bits != 0 {
+		b.ctl.Or(bits)
+	}
+	if bell := b.bell.Load(); bell != nil {
+		bell.ring()
+	}
+}
+
+// finishWith begins the end of the stage: with nil a normal one, else with the
+// error of a stage before it.
+func (b *base) finishWith(err error) {
+	if b.phase == running {
+		b.phase, b.cause = ending, err
+	}
+}
+
+// fail ends the stage with an error of its own.
+func (b *base) fail(err error) {
+	if b.phase == running || b.phase == ending && !b.own {
+		b.phase, b.cause, b.own = ending, err, true
+	}
+}
+
+// returned takes what a callback returned. It reports whether the call counts
+// as interrupted: the graph had cancelled the callback's context, and that is
+// what the callback returned, so it is no failure (ST-83).
+func (b *base) returned(ctx context.Context, err error) (interrupted bool) {
+	switch {
+	case err == nil:
+	case isPanic(err):
+		b.fail(err)
+	case errors.Is(err, Done):
+		b.finishWith(nil)
+	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+		b.finishWith(nil)
+		return true
+	default:
+		b.fail(fmt.Errorf("stage %q: %w", b.name, err))
+	}
+	return false
+}
+
+// panicked makes an error of what recover returned in a callback that did not
+// return; nil stands for runtime.Goexit. The stage fails at once: after Goexit
+// nobody is left to take the error.
+func (b *base) panicked(value any) error {
+	err := &penstock.PanicError{Where: fmt.Sprintf("stage %q", b.name), Value: value, Stack: debug.Stack()}
+	b.fail(err)
+	return err
+}
+
+func isPanic(err error) bool {
+	var p *penstock.PanicError
+	return errors.As(err, &p)
+}
+
+// settled counts n events that a callback was given.
+func (b *base) settled(n int, err error, interrupted bool) {
+	if interrupted {
+		b.left += n
+		add(&b.stats.undelivered, n)
+		return
+	}
+	add(&b.stats.in, n)
+	if b.own && err != nil {
+		add(&b.stats.failed, n)
+	}
+}
+
+// expireAfterDrain starts the drain deadline, once.
+func (b *base) expireAfterDrain() {
+	if b.timer == nil {
+		b.timer = time.AfterFunc(b.drain, func() { b.wake(ctlExpired) })
+	}
+}
+
+// finish ends the stage for good.
+func (b *base) finish() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	b.phase = ended
+	b.over.Store(true)
+	b.graph().stageEnded(b)
+}
+
+// discardedAtEnd counts and logs what the stage could not deliver any more.
+func (b *base) discardedAtEnd(left int) {
+	b.stats.discarded.Add(int64(left))
+	b.logger().Warn("events discarded", slog.String("stage", b.name), slog.Int("events", left), slog.String("reason", b.endReason()))
+}
+
+// endReason says why a stage that ends could not deliver what it held.
+func (b *base) endReason() string {
+	switch ctl := b.ctl.Load(); {
+	case ctl&ctlQuit != 0:
+		return "graph_ended"
+	case ctl&ctlExpired != 0:
+		return "drain_timeout"
+	}
+	return "no_consumer"
+}

@@ -1,0 +1,216 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/penstock/penstock"
+)
+
+func TestDefaultsAskThousandAndToppedUpBy250_STC1(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		sink := newLockstep[int]("lockstep")
+		Connect(g, counter(&w, 1), sink)
+		start(t, g)
+		synctest.Wait()
+		equal(t, "first want", w.all(), []int{1000})
+		equal(t, "first batch", sink.all(), [][]int{ints(0, 250)})
+		for i := 1; i < 12; i++ {
+			sink.step()
+			equal(t, fmt.Sprintf("want after step %d", i), w.all(), []int{250})
+			equal(t, fmt.Sprintf("batch after step %d", i), sink.all(), [][]int{ints(250*i, 250*i+250)})
+		}
+	})
+}
+
+func TestSixTwoAlternatesWantsAndBatches_STC2(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		sink := newLockstep[int]("lockstep")
+		Connect(g, counter(&w, 1), sink, Demand(6, 2))
+		start(t, g)
+		synctest.Wait()
+		seen, sizes, next := w.all(), []int{}, 0
+		for range 12 {
+			for _, b := range sink.all() {
+				equal(t, "content", b, ints(next, next+len(b)))
+				next += len(b)
+				sizes = append(sizes, len(b))
+			}
+			sink.step()
+			seen = append(seen, w.all()...)
+		}
+		equal(t, "batch sizes", sizes, []int{4, 2, 4, 4, 2, 4, 4, 2, 4, 4, 2, 4})
+		equal(t, "wants", seen[:8], []int{6, 4, 6, 4, 6, 4, 6, 4})
+	})
+}
+
+func TestMaxOneIsStopAndWait_STC5(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		sink := newLockstep[int]("lockstep")
+		Connect(g, counter(&w, 1), sink, Demand(1, 0))
+		start(t, g)
+		synctest.Wait()
+		for i := range 5 {
+			equal(t, "want", w.all(), []int{1})
+			equal(t, "batch", sink.all(), [][]int{{i}})
+			sink.step()
+		}
+	})
+}
+
+func TestNoAskBeforeTheChunkIsProcessed_STC7(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		sink := newLockstep[int]("lockstep")
+		Connect(g, counter(&w, 1), sink, Demand(6, 2))
+		start(t, g)
+		synctest.Wait()
+		equal(t, "wants while the first batch is held", w.all(), []int{6})
+		sink.step()
+		equal(t, "wants after the step", w.all(), []int{4})
+	})
+}
+
+func TestSurplusIsServedBeforeTheNextCall_STC9(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		sink := newLockstep[int]("lockstep")
+		Connect(g, counter(&w, 5), sink, Demand(6, 2))
+		start(t, g)
+		synctest.Wait()
+		equal(t, "first want", w.all(), []int{6})
+		next := 0
+		sent := func() int { return int(g.Stats()[0].Sent) }
+		for second := false; !second; {
+			for _, b := range sink.all() {
+				if len(b) > 4 {
+					t.Errorf("batch of %d, want at most 4", len(b))
+				}
+				equal(t, "content", b, ints(next, next+len(b)))
+				next += len(b)
+			}
+			before := sent()
+			sink.step()
+			if seen := w.all(); seen != nil {
+				equal(t, "second want", seen, []int{6})
+				if before != 30 {
+					t.Errorf("second call after %d events were sent, want 30", before)
+				}
+				second = true
+			}
+		}
+	})
+}
+
+func TestInvalidDemandIsRefusedWithBothNumbers_STC15(t *testing.T) {
+	for _, d := range [][2]int{{10, 10}, {0, 0}, {5, -1}, {-3, -4}, {6, 6}} {
+		g := NewGraph()
+		called := false
+		src := Pull("source", func(context.Context, int, *Output[int]) error { called = true; return Done })
+		Connect(g, src, NewSink("sink", func(context.Context, []int) error { return nil }), Demand(d[0], d[1]))
+		err := g.Run(t.Context())
+		if !errors.Is(err, ErrInvalidDemand) || !errors.Is(err, penstock.ErrInvalid) {
+			t.Errorf("%v: error %v, want ErrInvalidDemand", d, err)
+		}
+		for _, n := range d {
+			if !strings.Contains(err.Error(), fmt.Sprint(n)) {
+				t.Errorf("%v: error %q does not carry %d", d, err, n)
+			}
+		}
+		if called || len(src.out.edges) != 0 {
+			t.Errorf("%v: the producer saw a subscriber", d)
+		}
+	}
+}
+
+func TestMaxAloneHasThreeQuartersAsMin_STC16(t *testing.T) {
+	for demandMax, demandMin := range map[int]int{1: 0, 3: 2, 4: 3, 10: 7, 1000: 750} {
+		s := newSubscription([]SubOption{Max(demandMax)})
+		if s.err != nil || s.window.Max() != demandMax || s.window.Min() != demandMin {
+			t.Errorf("Max(%d): %d/%d, %v; want min %d", demandMax, s.window.Max(), s.window.Min(), s.err, demandMin)
+		}
+	}
+	if s := newSubscription([]SubOption{Max(0)}); !errors.Is(s.err, ErrInvalidDemand) {
+		t.Errorf("Max(0): %v, want ErrInvalidDemand", s.err)
+	}
+}
+
+func TestSecondSubscriptionOfAPairIsRefused_STC17(t *testing.T) {
+	g := NewGraph()
+	var w wants
+	src := counter(&w, 1)
+	sink, _ := collector[int]("sink")
+	Connect(g, src, sink)
+	Connect(g, src, sink, Demand(6, 2))
+	if err := g.Start(t.Context()); !errors.Is(err, ErrAlreadySubscribed) {
+		t.Errorf("Start: %v, want ErrAlreadySubscribed", err)
+	}
+	if n := len(src.out.edges); n != 1 {
+		t.Errorf("%d subscribers, want the first one only", n)
+	}
+}
+
+func TestGateToItselfIsRefused_STC19(t *testing.T) {
+	g := NewGraph()
+	gate := Map(func(v int) int { return v })
+	Connect(g, gate, gate)
+	if err := g.Start(t.Context()); !errors.Is(err, ErrSelfSubscription) {
+		t.Errorf("Start: %v, want ErrSelfSubscription", err)
+	}
+}
+
+func TestGatePausesWithItsConsumer_STC65(t *testing.T) {
+	for _, fuse := range []bool{true, false} {
+		bubble(t, func(t *testing.T, g *Graph) {
+			var w wants
+			sink := newLockstep[int]("lockstep")
+			double := NewGate("double", func(_ context.Context, in []int, out *Output[int]) error {
+				for _, v := range in {
+					out.Emit(2 * v)
+				}
+				return nil
+			})
+			Connect(g, counter(&w, 1), double, Demand(6, 2))
+			Connect(g, double, sink, Demand(6, 2))
+			start(t, g)
+			synctest.Wait()
+			equal(t, "first batch", sink.all(), [][]int{{0, 2, 4, 6}})
+			equal(t, "wants", w.all(), []int{6, 4})
+			sink.step()
+			equal(t, "want after one step", w.all(), []int{6})
+		}, Fuse(fuse))
+	}
+}
+
+func TestGateThatEmitsNothingKeepsAsking_STC68(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		firsts := map[int]int{}
+		gate := NewGate("gate", func(_ context.Context, in []int, _ *Output[int]) error {
+			firsts[in[0]] = len(in)
+			if in[0] >= 1000 {
+				return Done
+			}
+			return nil
+		})
+		sink, got := collector[int]("sink")
+		Connect(g, counter(&w, 1), gate, Demand(100, 80))
+		Connect(g, gate, sink)
+		if err := g.Run(context.Background()); err != nil {
+			t.Error(err)
+		}
+		for _, first := range []int{0, 100, 1000} {
+			if firsts[first] != 20 {
+				t.Errorf("batch from %d has %d events, want 20", first, firsts[first])
+			}
+		}
+		equal(t, "output", got(), [][]int(nil))
+	})
+}

@@ -1,0 +1,77 @@
+package stage
+
+// deque is a growable ring of events in order. It grows to what it has to hold
+// and keeps that much; its user bounds it. Used slots are cleared when T holds
+// pointers.
+//
+// Invariants: 0 <= n <= len(buf); the events are buf[(head+i) % len(buf)] for i
+// in [0, n).
+type deque[T any] struct {
+	buf    []T
+	head   int
+	n      int
+	clears bool
+}
+
+const minDeque = 16
+
+func (d *deque[T]) len() int { return d.n }
+
+// pushBack appends vs.
+func (d *deque[T]) pushBack(vs []T) {
+	if d.n+len(vs) > len(d.buf) {
+		d.grow(d.n + len(vs))
+	}
+	at := d.head + d.n
+	if at >= len(d.buf) {
+		at -= len(d.buf)
+	}
+	copied := copy(d.buf[at:], vs)
+	copy(d.buf, vs[copied:])
+	d.n += len(vs)
+}
+
+func (d *deque[T]) grow(need int) {
+	size := max(minDeque, len(d.buf))
+	for size < need {
+		size += size
+	}
+	buf := make([]T, size)
+	first, second := d.spans(d.n)
+	copy(buf[copy(buf, first):], second)
+	d.buf, d.head = buf, 0
+}
+
+// spans returns the first n events as at most two slices of the ring.
+func (d *deque[T]) spans(n int) (first, second []T) {
+	if end := d.head + n; end > len(d.buf) {
+		return d.buf[d.head:], d.buf[:end-len(d.buf)]
+	}
+	return d.buf[d.head : d.head+n], nil
+}
+
+// popFront removes the first n events and appends them to dst. n is at most
+// len.
+func (d *deque[T]) popFront(dst []T, n int) []T {
+	first, second := d.spans(n)
+	dst = append(append(dst, first...), second...)
+	d.dropFront(n)
+	return dst
+}
+
+// dropFront removes the first n events. n is at most len.
+func (d *deque[T]) dropFront(n int) {
+	if n == 0 {
+		return
+	}
+	if d.clears {
+		first, second := d.spans(n)
+		clear(first)
+		clear(second)
+	}
+	d.head += n
+	if d.head >= len(d.buf) {
+		d.head -= len(d.buf)
+	}
+	d.n -= n
+}

@@ -1,0 +1,35 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// Done is returned by a callback to end its stage normally. What the callback
+// emitted before goes out first, and so does everything that the stage still
+// holds (ST-48, ST-49); then the stages after it see a normal end.
+var Done = errors.New("done")
+
+// Errors of a graph that cannot start. All match [penstock.ErrInvalid].
+var (
+	// ErrInvalidDemand: not 0 <= min < max. The error returned carries both
+	// numbers (ST-6).
+	ErrInvalidDemand = fmt.Errorf("%w demand", penstock.ErrInvalid)
+	// ErrAlreadySubscribed: the same consumer was connected to the same
+	// producer twice (ST-7).
+	ErrAlreadySubscribed = fmt.Errorf("%w: already subscribed", penstock.ErrInvalid)
+	// ErrSelfSubscription: a gate was connected to itself (ST-5).
+	ErrSelfSubscription = fmt.Errorf("%w: self subscription", penstock.ErrInvalid)
+	// ErrCycle: the edges form a circle, in which everybody could wait for
+	// everybody (ST-14).
+	ErrCycle = fmt.Errorf("%w: cycle", penstock.ErrInvalid)
+)
+
+// errAborted stands for a nil error given to Abort.
+var errAborted = errors.New("aborted")
+
+// errNoConsumers ends the callbacks' context when no sink is left: whatever
+// they still wait for could not be delivered.
+var errNoConsumers = errors.New("no sink is left")

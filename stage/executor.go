@@ -1,0 +1,98 @@
+package stage
+
+import (
+	"context"
+	"runtime"
+)
+
+// A node is a stage as its executor sees it.
+type node interface {
+	common() *base
+	// begin makes the first asks. It runs once, before any turn.
+	begin()
+	// turn does a bounded amount of work and reports whether there was any. It
+	// is called again at once if so, and after the next ring if not.
+	turn(ctx context.Context) (progress bool)
+	// snapshot reads the counters; any goroutine may call it.
+	snapshot() Stats
+}
+
+// yields is how often an executor lets others run before it parks: a hand-over
+// by the scheduler costs less than parking and being woken.
+const yields = 2
+
+// An executor runs the turns of one stage and of the helpers fused with it, in
+// one goroutine. Fusion is nothing but sharing an executor: edges, wants and
+// chunks stay what they are (ADR 0009).
+type executor struct {
+	nodes []node // in the direction of flow
+	bell  *doorbell
+	ctx   context.Context // of the callbacks; set when the graph starts
+	again func()          // continues run in a new goroutine
+	armed bool
+	live  int
+}
+
+func (x *executor) add(n node) {
+	x.nodes = append(x.nodes, n)
+	x.live++
+}
+
+// run returns when every stage of the executor has ended.
+func (x *executor) run() {
+	defer func() {
+		if x.live > 0 { // user code called runtime.Goexit: its stage has failed, the others go on
+			x.again()
+		}
+	}()
+	x.disarm() // armed only after a Goexit
+	for x.live > 0 {
+		if x.turn() || x.yield() {
+			continue
+		}
+		x.armed = true
+		x.bell.arm()
+		if x.turn() || x.live == 0 {
+			x.disarm()
+			continue
+		}
+		x.bell.wait()
+		x.armed = false
+	}
+}
+
+func (x *executor) disarm() {
+	if x.armed {
+		x.armed = false
+		x.bell.disarm()
+	}
+}
+
+// turn gives every stage a turn, those furthest down first: they make room for
+// the others.
+func (x *executor) turn() (progress bool) {
+	for i := len(x.nodes) - 1; i >= 0; i-- {
+		n := x.nodes[i]
+		b := n.common()
+		if b.phase == ended {
+			continue
+		}
+		if n.turn(x.ctx) {
+			progress = true
+		}
+		if b.phase == ended {
+			x.live--
+		}
+	}
+	return progress
+}
+
+func (x *executor) yield() (progress bool) {
+	for range yields {
+		runtime.Gosched()
+		if x.turn() {
+			return true
+		}
+	}
+	return false
+}

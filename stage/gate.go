@@ -1,0 +1,194 @@
+package stage
+
+import "context"
+
+// Gate is a stage with an inlet and an outlet: for every event that comes in,
+// any number may go out. It processes and asks only while somebody asks it, or
+// while it holds no output (ST-64, ST-68), so it never holds more than the
+// output of one chunk, and never more than the sum of its subscriptions' max
+// waits before it. Make one with [NewGate], [Map], [MapPtr] or [Filter].
+type Gate[In, Out any] struct {
+	in    inlet[In]
+	out   outlet[Out]
+	self  *inlet[Out] // in, when In and Out are one type: then input may be forwarded
+	f     func(ctx context.Context, in []In, out *Output[Out]) error
+	onEnd func(out *Output[Out]) error
+	o     Output[Out]
+}
+
+// NewGate returns a gate. f gets the events of one subscription in order, in
+// batches of at most max - min, and emits to out; one call at a time. The
+// input slice is borrowed: it is valid until f returns; elements may be kept,
+// and changed in place when they are then forwarded. ctx is as for [NewSink].
+//
+// Returning [Done] ends the gate normally, any other error abnormally: what
+// the call had emitted goes out first. A panic, runtime.Goexit too, becomes a
+// *[penstock.PanicError], and what the call had emitted is dropped.
+func NewGate[In, Out any](name string, f func(ctx context.Context, in []In, out *Output[Out]) error, opts ...Option) *Gate[In, Out] {
+	b := newBase(name, KindGate, opts)
+	g := &Gate[In, Out]{in: newInlet[In](b), out: newOutlet[Out](b), f: f}
+	g.self, _ = any(&g.in).(*inlet[Out])
+	b.self = g
+	return g
+}
+
+// OnEnd sets a function that may emit last events when the input has ended
+// normally and everything before was processed (ST-75): an aggregator emits
+// what it has gathered. It does not run when the gate fails, ends by itself or
+// is aborted. It returns g. Call it before the graph starts.
+func (g *Gate[In, Out]) OnEnd(f func(out *Output[Out]) error) *Gate[In, Out] {
+	g.onEnd = f
+	return g
+}
+
+// In returns the gate's inlet.
+func (g *Gate[In, Out]) In() Inlet[In] { return Inlet[In]{&g.in} }
+
+// Out returns the gate's outlet.
+func (g *Gate[In, Out]) Out() Outlet[Out] { return Outlet[Out]{&g.out} }
+
+func (g *Gate[In, Out]) common() *base   { return g.in.base }
+func (g *Gate[In, Out]) snapshot() Stats { return g.in.snapshot() }
+
+func (g *Gate[In, Out]) begin() {
+	if g.self != nil {
+		for _, e := range g.self.edges {
+			e.swap = g.swap
+		}
+	}
+	g.in.start()
+}
+
+// swap ends the hold on a slab that came in and was forwarded, and returns an
+// empty one for its slot.
+func (g *Gate[In, Out]) swap(moved *slab[Out]) *slab[Out] {
+	spare := g.out.take()
+	spare.refs = 1 // the slot's, in the producer's domain
+	g.out.release(moved)
+	return spare
+}
+
+func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
+	b := g.in.base
+	ctl := b.ctl.Load()
+	if ctl&ctlQuit != 0 {
+		b.finishWith(nil)
+		g.close()
+		return true
+	}
+	progress = g.out.prune()
+	progress = g.out.flush() || progress
+	if b.phase == running && g.out.empty() {
+		progress = g.in.flushHeld() || progress
+		progress = g.in.turn(g.out.empty, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress
+	}
+	if b.phase != ending {
+		return progress
+	}
+	g.in.cancel()
+	if b.inputOver && g.onEnd != nil && g.out.empty() {
+		g.trail(ctx)
+		return true
+	}
+	if g.out.empty() || ctl&ctlExpired != 0 || len(g.out.edges) == 0 {
+		g.close()
+		return true
+	}
+	b.expireAfterDrain()
+	return progress
+}
+
+func (g *Gate[In, Out]) close() {
+	g.in.cancel()
+	if left := g.out.waiting(); left > 0 {
+		g.in.left += left
+		g.in.discardedAtEnd(left)
+	}
+	g.out.end(g.in.cause)
+	g.in.finish()
+}
+
+// trail runs OnEnd, once.
+func (g *Gate[In, Out]) trail(ctx context.Context) {
+	g.in.inputOver = false
+	slab := g.out.take()
+	g.o = Output[Out]{buf: slab.buf[:0]}
+	err := g.call(func() error { return g.onEnd(&g.o) })
+	g.in.returned(ctx, err)
+	g.collect(slab, 0, isPanic(err))
+	g.out.flush()
+}
+
+func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *packet[In]) {
+	in := e.chunk(p)
+	slab := g.out.take()
+	g.o = Output[Out]{buf: slab.buf[:0]}
+	if g.self != nil && p.whole {
+		e := g.self.edges[k]
+		g.o.lent = e.chunk(e.slot(e.head.Load()))
+	}
+	err := g.call(func() error { return g.f(ctx, in, &g.o) })
+	g.in.settled(len(in), err, g.in.returned(ctx, err))
+	g.collect(slab, k, isPanic(err))
+	ask := e.took(p, len(in))
+	g.out.flush()
+	switch {
+	case ask == 0 || g.in.phase != running:
+	case g.out.empty():
+		e.ask(ask)
+	default:
+		e.held += ask
+	}
+}
+
+// collect makes pieces of what the callback emitted. k is the edge its input
+// came by.
+func (g *Gate[In, Out]) collect(slab *slab[Out], k int, drop bool) {
+	o := &g.o
+	slab.buf = o.buf
+	if drop {
+		slab.dirty, o.to = g.out.clears, 0
+	}
+	if o.to > 0 {
+		g.out.push(g.forwarded(k))
+	}
+	slab.refs = 1
+	if len(o.buf) > 0 && !drop {
+		g.out.push(piece[Out]{slab: slab, to: len(o.buf)})
+	} else {
+		g.out.release(slab)
+	}
+	if !drop {
+		add(&g.in.stats.emitted, o.Len())
+	}
+	g.o = Output[Out]{}
+}
+
+// forwarded makes a piece of the part of the input that was forwarded, and
+// takes its slab into the gate's domain: one reference for the piece, one for
+// as long as the packet is at the head of its edge.
+func (g *Gate[In, Out]) forwarded(k int) piece[Out] {
+	e := g.self.edges[k]
+	p := e.slot(e.head.Load())
+	if !e.moved {
+		e.moved = true
+		p.slab.refs, p.slab.dirty = 1, g.out.clears
+	}
+	p.slab.refs++
+	at := p.from + e.at
+	return piece[Out]{slab: p.slab, from: at + g.o.from, to: at + g.o.to}
+}
+
+func (g *Gate[In, Out]) call(f func() error) (err error) {
+	done := false
+	g.in.busy.Store(true)
+	defer func() {
+		g.in.busy.Store(false)
+		if !done {
+			err = g.in.panicked(recover())
+		}
+	}()
+	err = f()
+	done = true
+	return err
+}

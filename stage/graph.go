@@ -1,0 +1,293 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// Graph is a set of connected stages that start, run and end together. Make one
+// with [NewGraph], connect stages with [Connect], and call [Graph.Run]. A graph
+// runs once. All methods are safe for concurrent use; Connect comes before the
+// start.
+//
+// A graph ends when all its stages have. Once no sink is left, nothing can be
+// delivered any more: then the graph ends the stages that remain and cancels
+// the callbacks' context. One stage's failure ends the stages after it by their
+// cancel modes, and no others (ST-90).
+//
+// Invariants: live is the number of stages that have not ended, sinks how many
+// of them are sinks; causes only grows; idle is closed exactly when live
+// becomes 0, done after every goroutine of the graph has returned.
+type Graph struct {
+	fuse   bool
+	drain  time.Duration
+	log    *slog.Logger
+	poison bool // tests: see outlet.poison
+
+	draining atomic.Bool // ends of producers are no reason to stop before the last
+	idle     chan struct{}
+	done     chan struct{}
+	wg       sync.WaitGroup
+	cancel   context.CancelCauseFunc // of the callbacks' context; set by Start
+
+	mu      sync.Mutex
+	started bool
+	nodes   []node
+	links   []*link
+	refused []error
+	live    int
+	sinks   int
+	causes  []error
+	cut     *penstock.DrainError // the drain was cut short, or the graph aborted
+	aborted error
+	result  error
+}
+
+// A link is one declared subscription.
+type link struct {
+	from, to *base
+	sub      subscription
+	wire     func(producer, consumer *doorbell)
+	lost     func() int // counts what was sent and never processed; once, after the end
+}
+
+// NewGraph returns an empty graph.
+func NewGraph(opts ...GraphOption) *Graph {
+	g := &Graph{fuse: true, drain: DefaultGraphDrain, idle: make(chan struct{}), done: make(chan struct{})}
+	for _, o := range opts {
+		o(g)
+	}
+	return g
+}
+
+func (g *Graph) refuse(err error) { g.refused = append(g.refused, err) }
+
+// Run starts the graph and waits for its end. It returns nil when every stage
+// ended normally. When stages failed, it returns the first failure; later ones
+// are joined behind it (ST-94).
+//
+// When ctx ends, Run drains (ADR 0010): sources produce nothing more, and
+// everything on its way is delivered, for at most [DrainWithin]. Only then the
+// callbacks' context is cancelled, and Run returns a *[penstock.DrainError] with
+// the number of events that were not settled. Run returns after every callback
+// has: a callback that ignores its context keeps it.
+func (g *Graph) Run(ctx context.Context) error {
+	if err := g.Start(ctx); err != nil {
+		return err
+	}
+	return g.Wait()
+}
+
+// Start checks the graph and starts it, or returns why it cannot: then nothing
+// was started, no callback has run, and the error matches
+// [penstock.ErrInvalid]. ctx is that of [Graph.Run].
+func (g *Graph) Start(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.started {
+		return &penstock.FieldError{Field: "Graph", Reason: "was started before; a graph runs once"}
+	}
+	if err := g.check(); err != nil {
+		return err
+	}
+	g.started = true
+	callbacks, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	g.cancel = cancel
+	g.live = len(g.nodes)
+	executors := g.executors()
+	for _, n := range g.nodes {
+		if n.common().kind == KindSink {
+			g.sinks++
+		}
+		n.begin()
+	}
+	for _, x := range executors {
+		x.ctx = callbacks
+		// An executor: ends with its last stage; watch waits for it. After a
+		// runtime.Goexit in a callback another takes over.
+		x.again = func() { g.wg.Go(x.run) }
+		x.again()
+	}
+	// The watcher: ends after the last stage; Wait waits for it.
+	go g.watch(ctx)
+	return nil
+}
+
+// Wait blocks until the graph has ended and returns what [Graph.Run] returns.
+// It returns an error at once when the graph was not started.
+func (g *Graph) Wait() error {
+	g.mu.Lock()
+	started := g.started
+	g.mu.Unlock()
+	if !started {
+		return &penstock.FieldError{Field: "Graph", Reason: "was not started"}
+	}
+	<-g.done
+	return g.result
+}
+
+// Stop drains the graph as the end of Run's context does, but until ctx ends,
+// and returns what Run returns.
+func (g *Graph) Stop(ctx context.Context) error {
+	g.mu.Lock()
+	started := g.started
+	g.mu.Unlock()
+	if !started {
+		return &penstock.FieldError{Field: "Graph", Reason: "was not started"}
+	}
+	g.beginDrain()
+	select {
+	case <-g.idle:
+	case <-ctx.Done():
+		g.expire(penstock.ContextError(ctx))
+	}
+	return g.Wait()
+}
+
+// Abort ends the graph at once: the callbacks' context is cancelled with err,
+// and everything on its way is discarded and counted. It does not wait. Run and
+// Wait then return err, and how many events were not settled as a
+// *[penstock.DrainError] joined to it. A nil err stands for "aborted". Abort
+// before Start, or after the end, changes nothing.
+func (g *Graph) Abort(err error) {
+	if err == nil {
+		err = errAborted
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.started || g.live == 0 || g.aborted != nil {
+		return
+	}
+	g.aborted = err
+	g.causes = append(g.causes, err)
+	g.cutShort(err)
+}
+
+// watch carries the end of the graph's context into a drain, and closes done.
+func (g *Graph) watch(ctx context.Context) {
+	select {
+	case <-g.idle:
+	case <-ctx.Done():
+		g.beginDrain()
+		deadline := time.NewTimer(g.drain)
+		select {
+		case <-g.idle:
+		case <-deadline.C:
+			g.expire(penstock.ContextError(ctx))
+		}
+		deadline.Stop()
+	}
+	g.wg.Wait()
+	g.cancel(nil)
+	g.mu.Lock()
+	g.result = g.outcome()
+	g.mu.Unlock()
+	close(g.done)
+}
+
+func (g *Graph) beginDrain() {
+	if g.draining.Swap(true) {
+		return
+	}
+	for _, n := range g.nodes {
+		if b := n.common(); b.kind == KindSource {
+			b.wake(ctlStop)
+		}
+	}
+}
+
+// expire ends a drain whose time is up.
+func (g *Graph) expire(why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live == 0 || g.cut != nil {
+		return
+	}
+	var left []string
+	for _, n := range g.nodes {
+		if b := n.common(); b.busy.Load() {
+			left = append(left, b.name)
+		}
+	}
+	g.logger().Warn("drain deadline passed", slog.Any("in_callback", left))
+	g.cutShort(why)
+}
+
+func (g *Graph) cutShort(why error) {
+	if g.cut == nil {
+		g.cut = &penstock.DrainError{Err: why}
+	}
+	g.quit(why)
+}
+
+func (g *Graph) quit(why error) {
+	g.cancel(why)
+	for _, n := range g.nodes {
+		n.common().wake(ctlQuit)
+	}
+}
+
+// stageEnded is called by each stage, once, on its goroutine.
+func (g *Graph) stageEnded(b *base) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b.own {
+		g.causes = append(g.causes, b.cause)
+	}
+	g.live--
+	if b.kind == KindSink {
+		g.sinks--
+	}
+	switch {
+	case g.live == 0:
+		close(g.idle)
+	case b.kind == KindSink && g.sinks == 0:
+		g.quit(errNoConsumers)
+	}
+}
+
+// outcome says what became of the graph, after the last stage has ended.
+func (g *Graph) outcome() error {
+	left := 0
+	for _, n := range g.nodes {
+		left += n.common().left
+	}
+	for _, l := range g.links {
+		left += l.lost()
+	}
+	errs := slices.Clone(g.causes)
+	if g.cut != nil && left > 0 {
+		g.cut.Left = left
+		errs = append(errs, g.cut)
+	}
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Graph) logger() *slog.Logger {
+	if g.log != nil {
+		return g.log
+	}
+	return slog.Default()
+}
+
+// name gives helpers a name of their own in the graph: "map#3" is the third
+// stage that was connected, and a map.
+func (g *Graph) name(b *base) {
+	if b.helper {
+		b.name = fmt.Sprintf("%s#%d", b.name, len(g.nodes)+1)
+	}
+}

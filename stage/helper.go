@@ -1,0 +1,55 @@
+package stage
+
+import "context"
+
+// Helpers are gates without state: they run in the goroutine of a neighbour
+// where that changes nothing else (ADR 0009). The graph names them after their
+// kind and their place.
+
+// Map returns a gate that emits f(v) for every v. f is called once per event,
+// in order. For a large T, [MapPtr] copies less.
+func Map[In, Out any](f func(In) Out, opts ...Option) *Gate[In, Out] {
+	return helper("map", func(_ context.Context, in []In, out *Output[Out]) error {
+		to := out.Grow(len(in))
+		for i := range to {
+			to[i] = f(in[i])
+		}
+		return nil
+	}, opts)
+}
+
+// MapPtr is [Map] without copies: f reads *in and writes *out, whose content is
+// unspecified until then. Neither pointer may be kept.
+func MapPtr[In, Out any](f func(in *In, out *Out), opts ...Option) *Gate[In, Out] {
+	return helper("map", func(_ context.Context, in []In, out *Output[Out]) error {
+		to := out.Grow(len(in))
+		for i := range to {
+			f(&in[i], &to[i])
+		}
+		return nil
+	}, opts)
+}
+
+// Filter returns a gate that passes the events for which keep returns true. The
+// pointer may not be kept.
+func Filter[T any](keep func(*T) bool, opts ...Option) *Gate[T, T] {
+	return helper("filter", func(_ context.Context, in []T, out *Output[T]) error {
+		n := 0
+		for i := range in {
+			if keep(&in[i]) {
+				if n != i {
+					in[n] = in[i]
+				}
+				n++
+			}
+		}
+		out.Forward(in[:n:cap(in)])
+		return nil
+	}, opts)
+}
+
+func helper[In, Out any](name string, f func(context.Context, []In, *Output[Out]) error, opts []Option) *Gate[In, Out] {
+	g := NewGate(name, f, opts...)
+	g.in.helper = true
+	return g
+}

@@ -1,0 +1,206 @@
+package stage
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/demand"
+)
+
+// Defaults of a stage and of a graph.
+const (
+	// DefaultBuffer is how many events a source keeps that nobody has asked
+	// for (ST-57).
+	DefaultBuffer = 10_000
+	// DefaultDrain bounds how long a stage that has ended on its own serves
+	// what it still holds (ST-49).
+	DefaultDrain = 30 * time.Second
+	// DefaultGraphDrain bounds how long a graph drains after the context of
+	// Run or Start has ended (ADR 0010).
+	DefaultGraphDrain = 25 * time.Second
+	// Unbounded is a buffer capacity without a bound. What a source then holds
+	// is limited by memory only.
+	Unbounded = math.MaxInt
+)
+
+// Policy says which events a full source buffer drops.
+type Policy uint8
+
+const (
+	// KeepLast drops the oldest events. It is the default.
+	KeepLast Policy = iota
+	// KeepFirst drops the newcomers.
+	KeepFirst
+)
+
+// String returns the policy's name in logs: keep_last or keep_first.
+func (p Policy) String() string {
+	if p == KeepFirst {
+		return "keep_first"
+	}
+	return "keep_last"
+}
+
+// Option is a setting of one stage.
+type Option func(*settings)
+
+type settings struct {
+	capacity  int
+	policy    Policy
+	buffer    bool // Buffer or OnDiscard was given: sources only
+	onDiscard func(int)
+	drain     time.Duration
+	err       error
+}
+
+func (s *settings) apply(opts []Option) {
+	s.capacity, s.drain = DefaultBuffer, DefaultDrain
+	for _, o := range opts {
+		o(s)
+	}
+}
+
+func (s *settings) invalid(field, format string, args ...any) {
+	if s.err == nil {
+		s.err = &penstock.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+// Buffer sets how many events a source keeps that nobody has asked for, and
+// which it drops when there are more (ST-57, ST-58). Capacity 0 keeps none;
+// [Unbounded] keeps all. A negative capacity is an error at Start, and so is
+// Buffer on a gate or a sink.
+func Buffer(capacity int, p Policy) Option {
+	return func(s *settings) {
+		s.buffer, s.capacity, s.policy = true, capacity, p
+		if capacity < 0 {
+			s.invalid("Buffer", "capacity %d is negative", capacity)
+		}
+		if p > KeepFirst {
+			s.invalid("Buffer", "policy %d is unknown", p)
+		}
+	}
+}
+
+// OnDiscard sets what a source does instead of logging a warning when it drops
+// events: f is called with their number, once per overflow, by the goroutine
+// that caused it and before that call returns (ST-59). f must not block.
+func OnDiscard(f func(dropped int)) Option {
+	return func(s *settings) { s.buffer, s.onDiscard = true, f }
+}
+
+// Drain bounds how long a source or a gate that has ended serves what it still
+// holds; what is left then is discarded and counted (ST-49). 0 means
+// [DefaultDrain]; negative is an error at Start.
+func Drain(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 0 {
+			s.invalid("Drain", "%v is negative", d)
+		}
+		if d > 0 {
+			s.drain = d
+		}
+	}
+}
+
+// Mode says what a consumer does when a producer of its ends (ST-82). The end
+// takes effect after every event that the producer had sent was processed. A
+// consumer ends in any mode, normally, when its last producer has ended
+// normally, or in mode Temporary in any way: nothing could reach it any more.
+type Mode uint8
+
+const (
+	// Permanent: the consumer ends as its producer did, normally or with the
+	// same error. It is the default. What other producers had sent to the
+	// consumer is then not processed, and counted as undelivered.
+	Permanent Mode = iota
+	// Transient: the consumer ends only when the producer failed.
+	Transient
+	// Temporary: the consumer goes on.
+	Temporary
+)
+
+// SubOption is a setting of one subscription.
+type SubOption func(*subscription)
+
+type subscription struct {
+	window demand.Window
+	demand bool // Demand or Max was given
+	mode   Mode
+	async  bool
+	err    error
+}
+
+func newSubscription(opts []SubOption) subscription {
+	var s subscription
+	Max(demand.DefaultMax)(&s)
+	s.demand = false
+	for _, o := range opts {
+		o(&s)
+	}
+	return s
+}
+
+// Demand sets how many events the consumer accepts at most beyond those it has
+// processed (max), and at or below which open demand it asks again (min). The
+// consumer's callback gets batches of max - min. Without it a subscription
+// has 1000 and 750 (ST-15). Start fails with [ErrInvalidDemand] unless
+// 0 <= min < max.
+func Demand(demandMax, demandMin int) SubOption {
+	return func(s *subscription) {
+		s.demand = true
+		w, err := demand.NewWindow(demandMax, demandMin)
+		if err != nil {
+			s.err = fmt.Errorf("%w: %w", ErrInvalidDemand, err)
+			return
+		}
+		s.window = w
+	}
+}
+
+// Max sets max alone; min becomes three quarters of it, rounded down.
+func Max(demandMax int) SubOption {
+	return Demand(demandMax, demand.DefaultMin(demandMax))
+}
+
+// CancelMode sets what the consumer does when this producer ends.
+func CancelMode(m Mode) SubOption {
+	return func(s *subscription) {
+		s.mode = m
+		if m > Temporary && s.err == nil {
+			s.err = &penstock.FieldError{Field: "CancelMode", Reason: fmt.Sprintf("%d is unknown", m)}
+		}
+	}
+}
+
+// Async keeps the two sides of a subscription in goroutines of their own, also
+// where one is a helper that would run in its neighbour's.
+func Async() SubOption { return func(s *subscription) { s.async = true } }
+
+// GraphOption is a setting of a graph.
+type GraphOption func(*Graph)
+
+// Fuse(false) gives every helper a goroutine of its own. Wants and batches are
+// the same either way; fused is faster and the default.
+func Fuse(on bool) GraphOption { return func(g *Graph) { g.fuse = on } }
+
+// DrainWithin bounds how long the graph drains after the context of Run or
+// Start has ended; then the callbacks' context is cancelled and what is left
+// is discarded and reported (ADR 0010). 0 means [DefaultGraphDrain]; negative
+// is an error at Start.
+func DrainWithin(d time.Duration) GraphOption {
+	return func(g *Graph) {
+		if d < 0 {
+			g.refuse(&penstock.FieldError{Field: "DrainWithin", Reason: fmt.Sprintf("%v is negative", d)})
+		}
+		if d > 0 {
+			g.drain = d
+		}
+	}
+}
+
+// Logger sets where the graph and its stages log; nil means [slog.Default].
+func Logger(l *slog.Logger) GraphOption { return func(g *Graph) { g.log = l } }

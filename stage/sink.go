@@ -1,0 +1,72 @@
+package stage
+
+import "context"
+
+// Sink is a stage with an inlet only. Make one with [NewSink].
+type Sink[T any] struct {
+	in inlet[T]
+	f  func(ctx context.Context, in []T) error
+}
+
+// NewSink returns a sink. f gets the events of one subscription in order, in
+// batches of at most max - min; one call at a time. The slice is borrowed: it
+// is valid until f returns; elements may be kept. f may block: that is what
+// sets the pace. ctx carries the values of the graph's context; it ends when
+// the graph is aborted or a drain deadline has passed, not when a drain begins.
+//
+// Returning nil settles the batch. [Done] ends the sink normally; any other
+// error ends it abnormally; either way the rest that was sent to it is counted
+// as undelivered (ST-76, ST-81). A panic, runtime.Goexit too, becomes a
+// *[penstock.PanicError].
+func NewSink[T any](name string, f func(ctx context.Context, in []T) error, opts ...Option) *Sink[T] {
+	b := newBase(name, KindSink, opts)
+	s := &Sink[T]{in: newInlet[T](b), f: f}
+	b.self = s
+	return s
+}
+
+// In returns the sink's inlet.
+func (s *Sink[T]) In() Inlet[T] { return Inlet[T]{&s.in} }
+
+func (s *Sink[T]) common() *base   { return s.in.base }
+func (s *Sink[T]) snapshot() Stats { return s.in.snapshot() }
+func (s *Sink[T]) begin()          { s.in.start() }
+
+func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
+	b := s.in.base
+	if b.ctl.Load()&ctlQuit != 0 {
+		b.finishWith(nil)
+	}
+	if b.phase == running {
+		progress = s.in.turn(nil, func(_ int, e *edge[T], p *packet[T]) { s.process(ctx, e, p) })
+	}
+	if b.phase == ending {
+		s.in.cancel()
+		b.finish()
+		return true
+	}
+	return progress
+}
+
+func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
+	in := e.chunk(p)
+	err := s.call(ctx, in)
+	s.in.settled(len(in), err, s.in.returned(ctx, err))
+	if ask := e.took(p, len(in)); ask > 0 && s.in.phase == running {
+		e.ask(ask)
+	}
+}
+
+func (s *Sink[T]) call(ctx context.Context, in []T) (err error) {
+	done := false
+	s.in.busy.Store(true)
+	defer func() {
+		s.in.busy.Store(false)
+		if !done {
+			err = s.in.panicked(recover())
+		}
+	}()
+	err = s.f(ctx, in)
+	done = true
+	return err
+}

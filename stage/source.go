@@ -1,0 +1,295 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/penstock/penstock"
+)
+
+// Source is a stage with an outlet only. It keeps events that nobody has asked
+// for in its buffer (10,000 by default) and serves later demand from there
+// before it produces anything new (ST-46, ST-57). Make one with [Pull], [Push]
+// or [Hybrid].
+type Source[T any] struct {
+	out  outlet[T]
+	in   intake[T]
+	pull func(ctx context.Context, want int, out *Output[T]) error // nil: push only
+	push bool                                                      // it has an emitter
+
+	onDiscardEvents func([]T)
+	overflow        overflowLog
+
+	o         Output[T]
+	knownOpen int  // intake.open, as last set
+	dry       bool // the last call of pull emitted nothing
+	dryWant   int  // the least want seen since then
+}
+
+// Pull returns a source that is asked. f is called with want > 0, the number of
+// events that its subscribers have asked for and that it has not given; it
+// emits events to out and returns. It may emit fewer: then it is called again
+// as long as it makes progress. When it emits nothing, it is called again after
+// a call of [Source.Wake] or when want has risen (ST-41). It may emit more: the
+// rest goes to the buffer (ST-40). f never has to remember demand (ST-42).
+//
+// f runs one call at a time. It may block until there is something, but must
+// return when ctx ends; ctx is as for [NewSink].
+//
+// Returning [Done] ends the source normally, any other error abnormally; what
+// the source holds goes out first either way, what this call emitted included
+// (ST-48 to ST-50). A panic, runtime.Goexit too, becomes a
+// *[penstock.PanicError], and what the call had emitted is dropped.
+func Pull[T any](name string, f func(ctx context.Context, want int, out *Output[T]) error, opts ...Option) *Source[T] {
+	return newSource(name, f, false, opts)
+}
+
+// Push returns a source and the emitter that feeds it, from any goroutine.
+func Push[T any](name string, opts ...Option) (*Source[T], *Emitter[T]) {
+	s := newSource[T](name, nil, true, opts)
+	return s, &Emitter[T]{s}
+}
+
+// Hybrid returns a source that is both: events given to the emitter go out
+// first, and f is called for the demand that they leave (ST-45). A push also
+// wakes f when it had nothing to emit.
+func Hybrid[T any](name string, f func(ctx context.Context, want int, out *Output[T]) error, opts ...Option) (*Source[T], *Emitter[T]) {
+	s := newSource(name, f, true, opts)
+	return s, &Emitter[T]{s}
+}
+
+func newSource[T any](
+	name string, f func(context.Context, int, *Output[T]) error, push bool, opts []Option,
+) *Source[T] {
+	b := newBase(name, KindSource, opts)
+	s := &Source[T]{out: newOutlet[T](b), pull: f, push: push}
+	s.in.capacity, s.in.policy = b.capacity, b.policy
+	s.in.buf.clears = s.out.clears
+	s.overflow.write = func(dropped int) { s.warn(dropped, "buffer_full") }
+	b.self = s
+	return s
+}
+
+// OnDiscardEvents sets what the source does instead of logging a warning when
+// it drops events: f is called with the events themselves, oldest first, by the
+// goroutine that caused it and before that call returns (ST-66). The slice
+// belongs to f. f must not block. It returns s. Call it before the first push.
+func (s *Source[T]) OnDiscardEvents(f func(events []T)) *Source[T] {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	s.in.wantLost = true
+	s.onDiscardEvents = f
+	return s
+}
+
+// Out returns the source's outlet.
+func (s *Source[T]) Out() Outlet[T] { return Outlet[T]{&s.out} }
+
+// Wake has a pull callback called again that emitted nothing last time. Safe
+// for concurrent use; it never blocks.
+func (s *Source[T]) Wake() { s.out.wake(ctlWake) }
+
+// Buffered returns the number of events in the buffer now. Safe for concurrent
+// use (ST-53).
+func (s *Source[T]) Buffered() int { return int(s.in.size.Load()) }
+
+func (s *Source[T]) common() *base { return s.out.base }
+func (s *Source[T]) begin()        {}
+
+func (s *Source[T]) snapshot() Stats {
+	st := s.out.snapshot()
+	st.Pushed, st.Buffered = s.in.pushed.Load(), s.in.size.Load()
+	return st
+}
+
+func (s *Source[T]) turn(ctx context.Context) (progress bool) {
+	b := s.out.base
+	ctl := b.ctl.Load()
+	if ctl&ctlQuit != 0 {
+		b.finishWith(nil)
+		s.close()
+		return true
+	}
+	progress = s.out.prune()
+	shut := s.in.shut.Load() // before serve: what came before the close is served
+	progress = s.serve() || progress
+	if b.phase == running {
+		switch {
+		case shut:
+			s.takeReason()
+		case ctl&ctlStop != 0:
+			b.finishWith(nil)
+		default:
+			progress = s.produce(ctx, ctl) || progress
+		}
+	}
+	if b.phase != ending {
+		return progress
+	}
+	s.in.close(nil)
+	if s.out.empty() && s.in.size.Load() == 0 || ctl&ctlExpired != 0 || len(s.out.edges) == 0 {
+		s.close()
+		return true
+	}
+	b.expireAfterDrain()
+	return progress
+}
+
+// takeReason ends the source as its emitter, or a discard hook that panicked,
+// said.
+func (s *Source[T]) takeReason() {
+	switch err := s.in.reason(); {
+	case err == nil:
+		s.out.finishWith(nil)
+	case isPanic(err):
+		s.out.fail(err)
+	default:
+		s.out.fail(fmt.Errorf("stage %q: %w", s.out.name, err))
+	}
+}
+
+// serve meets demand from what the source holds.
+func (s *Source[T]) serve() (progress bool) {
+	progress = s.out.flush()
+	if !s.out.empty() {
+		return progress
+	}
+	open := s.out.open()
+	size := s.in.size.Load()
+	if size == 0 && (!s.push || open == s.knownOpen) {
+		return progress
+	}
+	if size == 0 || open == 0 {
+		s.noteOpen(open)
+		return progress
+	}
+	slab := s.out.take()
+	slab.buf = s.in.take(slab.buf[:0], open)
+	slab.refs = 1
+	s.knownOpen = open - len(slab.buf)
+	s.out.push(piece[T]{slab: slab, to: len(slab.buf)})
+	s.out.flush()
+	return true
+}
+
+// noteOpen tells the intake how much demand pushed events may count on.
+func (s *Source[T]) noteOpen(open int) {
+	if open != s.knownOpen {
+		s.in.setOpen(open)
+		s.knownOpen = open
+	}
+}
+
+func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
+	if s.pull == nil {
+		return false
+	}
+	want := s.out.open()
+	if ctl&ctlWake != 0 {
+		s.out.ctl.And(^uint32(ctlWake))
+		s.dry = false
+	}
+	if want == 0 || !s.out.empty() {
+		return false
+	}
+	if s.dry && want <= s.dryWant {
+		s.dryWant = want
+		return false
+	}
+	s.noteOpen(0) // the demand is promised to the callback now
+	slab := s.out.take()
+	s.o = Output[T]{buf: slab.buf[:0]}
+	err := s.call(ctx, want)
+	emitted := s.collect(slab, want, isPanic(err))
+	s.out.returned(ctx, err)
+	s.dry, s.dryWant = emitted == 0, want
+	return emitted > 0
+}
+
+// collect sends what was asked for and buffers the rest.
+func (s *Source[T]) collect(slab *slab[T], want int, drop bool) (emitted int) {
+	buf := s.o.buf
+	s.o = Output[T]{}
+	slab.refs = 1
+	slab.buf = buf
+	if drop || len(buf) == 0 {
+		slab.dirty = s.out.clears
+		s.out.release(slab)
+		return 0
+	}
+	add(&s.out.stats.emitted, len(buf))
+	n := min(want, len(buf))
+	s.out.push(piece[T]{slab: slab, to: n})
+	if n < len(buf) {
+		slab.dirty = s.out.clears // no consumer sees, and clears, the rest
+		s.discard(s.in.keepOwn(buf[n:]))
+	}
+	s.out.flush()
+	return len(buf)
+}
+
+// discard reports dropped events: to the hooks, or else in the log. A hook that
+// panics fails the source; the error is returned too. No lock is held.
+func (s *Source[T]) discard(dropped int, lost []T) (err error) {
+	if dropped == 0 {
+		return nil
+	}
+	s.out.stats.discarded.Add(int64(dropped))
+	if s.out.onDiscard == nil && s.onDiscardEvents == nil {
+		s.overflow.add(dropped)
+		return nil
+	}
+	done := false
+	defer func() {
+		if !done {
+			err = &penstock.PanicError{Where: fmt.Sprintf("stage %q", s.out.name), Value: recover(), Stack: debug.Stack()}
+			s.in.close(err)
+			s.out.wake(0)
+		}
+	}()
+	if s.out.onDiscard != nil {
+		s.out.onDiscard(dropped)
+	}
+	if s.onDiscardEvents != nil {
+		s.onDiscardEvents(lost)
+	}
+	done = true
+	return nil
+}
+
+func (s *Source[T]) warn(dropped int, reason string) {
+	s.out.logger().Warn("events discarded", slog.String("stage", s.out.name), slog.Int("events", dropped),
+		slog.String("reason", reason), slog.String("policy", s.in.policy.String()))
+}
+
+// close ends the source for good. What it still holds is discarded, and
+// reported like any other discarded event.
+func (s *Source[T]) close() {
+	s.in.close(nil)
+	s.overflow.flush()
+	lost := append(s.out.unsent(), s.in.empty()...)
+	s.out.end(s.out.cause)
+	if s.out.onDiscard != nil || s.onDiscardEvents != nil {
+		s.discard(len(lost), lost)
+	} else if len(lost) > 0 {
+		s.out.discardedAtEnd(len(lost))
+	}
+	s.out.left += len(lost)
+	s.out.finish()
+}
+
+func (s *Source[T]) call(ctx context.Context, want int) (err error) {
+	done := false
+	s.out.busy.Store(true)
+	defer func() {
+		s.out.busy.Store(false)
+		if !done {
+			err = s.out.panicked(recover())
+		}
+	}()
+	err = s.pull(ctx, want, &s.o)
+	done = true
+	return err
+}

@@ -1,0 +1,49 @@
+package stage
+
+// Stats are the counters of one stage since the graph started, in events. For
+// every stage that has ended, and at any quiet moment before, nothing is
+// missing: what came in was processed, and what was emitted was sent, is
+// buffered, or was discarded.
+type Stats struct {
+	Name string
+	Kind Kind
+
+	In        int64 // given to callbacks that returned, or panicked
+	Failed    int64 // of In: the call failed
+	Emitted   int64 // by callbacks
+	Pushed    int64 // into a source by its emitter
+	Sent      int64 // to consumers
+	Buffered  int64 // in a source's buffer now
+	Discarded int64 // dropped by the overflow policy, or held when the stage ended
+
+	// Undelivered is what was sent to a consumer that left, or that was
+	// interrupted, before it had processed it. The part that a producer finds
+	// is counted with the producer.
+	Undelivered int64
+
+	InCallback bool // user code runs now
+	Ended      bool
+}
+
+// Stats returns the counters of all stages, in the order they were connected.
+// It takes no lock that a running stage waits for.
+func (g *Graph) Stats() []Stats {
+	g.mu.Lock()
+	nodes := g.nodes
+	g.mu.Unlock()
+	all := make([]Stats, 0, len(nodes))
+	for _, n := range nodes {
+		all = append(all, n.snapshot())
+	}
+	return all
+}
+
+func (b *base) snapshot() Stats {
+	return Stats{
+		Name: b.name, Kind: b.kind,
+		In: b.stats.in.Load(), Failed: b.stats.failed.Load(),
+		Emitted: b.stats.emitted.Load(), Sent: b.stats.sent.Load(),
+		Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
+		InCallback: b.busy.Load(), Ended: b.over.Load(),
+	}
+}
