@@ -31,7 +31,7 @@ func openService(dir string) (*service, error) {
 		Name:       "events",
 		Dir:        dir,
 		Codec:      penstock.JSON[json.RawMessage](), // stores it compact, on one line
-		Durability: penstock.Synced, // the default for topics on disk, spelled out
+		Durability: penstock.Synced,                  // the default for topics on disk, spelled out
 	})
 	if err != nil {
 		return nil, err
