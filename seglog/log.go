@@ -1,0 +1,196 @@
+package seglog
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock"
+)
+
+// cacheLine keeps fields that different goroutines write apart: two lines of
+// 64 bytes, because processors fetch neighbours, and one line where lines have
+// 128 (spec/queue.md D1).
+const cacheLine = 128
+
+// Config of a [Log].
+type Config struct {
+	// SegmentSize is the number of events per segment. 0 lets it grow with the
+	// backlog from 64 to 4096, so that an idle partition costs little.
+	SegmentSize int
+	// Clock gives append times. Required; several logs may share one.
+	Clock *Clock
+}
+
+// Log is one partition in memory.
+//
+// Appends are serial: the caller holds a lock of its own around Append,
+// AppendStrided and AppendPicked. Everything else is safe for concurrent use
+// with them. Readers take no lock: they load the published end and look at the
+// slots below it ([Cursor.View]).
+//
+// Invariants: released <= end. Every event in [released, end) lies in the
+// chain from head to tail. A slot below released holds the zero value when T
+// holds pointers, and its segment is out of the chain unless it also holds
+// slots at or above released, or is the tail or was it at the last release. At
+// most maxFree segments are kept for reuse.
+type Log[T any] struct {
+	config   Config // immutable
+	pointers bool   // T holds pointers, so finished slots are cleared
+
+	_     [cacheLine]byte // written by the appender only
+	tail  *segment[T]
+	n     int   // used slots of tail
+	stamp int64 // append time of the newest event, or noStamp
+
+	_         [cacheLine]byte
+	published atomic.Uint64 // the end: every event below it is readable
+
+	_        [cacheLine]byte
+	mu       sync.Mutex // guards what stands below
+	head     *segment[T]
+	released penstock.Offset
+	free     []*segment[T]
+	lent     int // readers that lost their hold and may still look
+}
+
+// noStamp differs from every reading of the clock, a stale one included.
+const noStamp = -1
+
+// New returns an empty log whose first event gets offset 0. It panics when
+// config.Clock is nil or config.SegmentSize is negative.
+func New[T any](config Config) *Log[T] {
+	if config.Clock == nil || config.SegmentSize < 0 {
+		panic(fmt.Sprintf("seglog: New: bad config %+v", config))
+	}
+	none := &segment[T]{} // no slots: the first append rolls, so an unused log costs nothing
+	return &Log[T]{config: config, pointers: hasPointers(reflect.TypeFor[T]()), tail: none, head: none, stamp: noStamp}
+}
+
+// hasPointers reports whether a value of the type can keep other memory alive.
+func hasPointers(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return t.Len() > 0 && hasPointers(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if hasPointers(t.Field(i).Type) {
+				return true
+			}
+		}
+		return false
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr,
+		reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
+		return false
+	}
+	return true
+}
+
+// End returns one past the offset of the newest readable event.
+func (l *Log[T]) End() penstock.Offset { return penstock.Offset(l.published.Load()) }
+
+// HoldsPointers reports whether a finished event can keep other memory alive,
+// so that releasing it soon is worth a call.
+func (l *Log[T]) HoldsPointers() bool { return l.pointers }
+
+// Append adds one event and publishes it. The caller holds the append lock.
+func (l *Log[T]) Append(v T) {
+	s, i := l.tail, l.n
+	if i >= len(s.items) {
+		s, i = l.roll(), 0
+	}
+	s.items[i] = v
+	if now := l.config.Clock.now.Load(); now != l.stamp {
+		l.restamp(i)
+	}
+	l.n = i + 1
+	l.published.Store(uint64(s.base) + uint64(i) + 1)
+}
+
+// restamp takes the time for the events from slot on.
+func (l *Log[T]) restamp(slot int) {
+	if now := l.config.Clock.UnixNano(); now != l.stamp {
+		l.stamp = now
+		l.tail.restamp(slot, now)
+	}
+}
+
+// AppendStrided adds values[first], values[first+stride] and so on, and
+// publishes them together. metas is nil or as long as values; it is copied.
+// It returns the offset of the first event and how many were added. The caller
+// holds the append lock.
+func (l *Log[T]) AppendStrided(values []T, metas []penstock.Meta, first, stride int) (penstock.Offset, int) {
+	begin := l.tail.base + penstock.Offset(l.n)
+	for i := first; i < len(values); {
+		dst := l.room()
+		k := 0
+		if stride == 1 {
+			k = copy(dst, values[i:])
+		} else {
+			for j := i; j < len(values) && k < len(dst); j += stride {
+				dst[k] = values[j]
+				k++
+			}
+		}
+		if metas != nil {
+			side := l.tail.ensureMetas()[l.n:]
+			for j := range k {
+				side[j] = metas[i+j*stride]
+			}
+		}
+		l.n += k
+		i += k * stride
+	}
+	return l.publish(begin)
+}
+
+// AppendPicked adds values[i] for each i of picked, in that order, and
+// publishes them together. Otherwise it is as [Log.AppendStrided].
+func (l *Log[T]) AppendPicked(values []T, metas []penstock.Meta, picked []int32) (penstock.Offset, int) {
+	begin := l.tail.base + penstock.Offset(l.n)
+	for len(picked) > 0 {
+		dst := l.room()
+		k := min(len(dst), len(picked))
+		for j, i := range picked[:k] {
+			dst[j] = values[i]
+		}
+		if metas != nil {
+			side := l.tail.ensureMetas()[l.n:]
+			for j, i := range picked[:k] {
+				side[j] = metas[i]
+			}
+		}
+		l.n += k
+		picked = picked[k:]
+	}
+	return l.publish(begin)
+}
+
+// room returns the free slots of the tail, at least one, and stamps them.
+func (l *Log[T]) room() []T {
+	if l.n >= len(l.tail.items) {
+		l.roll()
+	}
+	if now := l.config.Clock.now.Load(); now != l.stamp {
+		l.restamp(l.n)
+	}
+	return l.tail.items[l.n:]
+}
+
+func (l *Log[T]) publish(begin penstock.Offset) (penstock.Offset, int) {
+	end := l.tail.base + penstock.Offset(l.n)
+	l.published.Store(uint64(end))
+	return begin, int(end - begin)
+}
+
+// roll links a new tail behind the full one.
+func (l *Log[T]) roll() *segment[T] {
+	base := l.tail.end()
+	s := l.take(base)
+	s.reuse(base, l.stamp)
+	l.tail.next.Store(s)
+	l.tail, l.n = s, 0
+	return s
+}

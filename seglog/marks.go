@@ -1,0 +1,114 @@
+package seglog
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock"
+)
+
+// Hold is one group's place in a partition. Its two positions are written by
+// the group's owner of the partition, one goroutine at a time, and read by
+// anyone.
+//
+// Invariant: low <= commit, and neither goes back.
+type Hold struct {
+	_      [cacheLine]byte
+	commit atomic.Uint64
+	low    atomic.Uint64
+	_      [cacheLine - 16]byte
+}
+
+// Committed returns the offset below which the group has finished.
+func (h *Hold) Committed() penstock.Offset { return penstock.Offset(h.commit.Load()) }
+
+// Low returns the offset below which the group looks at nothing any more.
+func (h *Hold) Low() penstock.Offset { return penstock.Offset(h.low.Load()) }
+
+// Commit raises the commit to the offset to, which is not below it.
+func (h *Hold) Commit(to penstock.Offset) { h.commit.Store(uint64(to)) }
+
+// Lower raises low to the offset to, which is not below it and not above the
+// commit: what lies below is no longer in hands.
+func (h *Hold) Lower(to penstock.Offset) { h.low.Store(uint64(to)) }
+
+// Marks joins the holds of one partition. It is safe for concurrent use.
+//
+// Invariants: low <= committed; neither goes back; low <= the low and
+// committed <= the commit of every hold. Without a hold both stand still.
+type Marks struct {
+	mu        sync.Mutex
+	holds     []*Hold
+	committed penstock.Offset
+	low       penstock.Offset
+}
+
+// NewMarks returns marks at offset 0 without a hold.
+func NewMarks() *Marks { return &Marks{} }
+
+// Start says where a new hold begins.
+type Start func(committed, low penstock.Offset) penstock.Offset
+
+// Add makes a hold. start is given the marks and returns where the hold
+// begins; a place below low is raised to it. It is called with the marks
+// locked, so that what lies above stays alive from then on; it must not block.
+func (m *Marks) Add(start Start) *Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance()
+	at := max(start(m.committed, m.low), m.low)
+	h := &Hold{}
+	h.commit.Store(uint64(at))
+	h.low.Store(uint64(at))
+	m.holds = append(m.holds, h)
+	return h
+}
+
+// Remove takes a hold out; one that is not there is ignored. The marks may
+// rise with it.
+func (m *Marks) Remove(h *Hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holds = slices.DeleteFunc(m.holds, func(x *Hold) bool { return x == h })
+	m.advance()
+}
+
+// Committed returns the committed mark: the smallest commit of all holds.
+func (m *Marks) Committed() penstock.Offset {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance()
+	return m.committed
+}
+
+// Low returns the low-water mark: the smallest low of all holds.
+func (m *Marks) Low() penstock.Offset {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance()
+	return m.low
+}
+
+// Holds returns how many holds there are.
+func (m *Marks) Holds() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.holds)
+}
+
+// advance raises the marks to the minimum of the holds.
+func (m *Marks) advance() {
+	if len(m.holds) == 0 {
+		return
+	}
+	// low is read before commit: both rise, and low <= commit holds in each
+	// hold, so the minimum of the lows cannot pass the minimum of the commits.
+	low, committed := m.holds[0].Low(), m.holds[0].Committed()
+	for _, h := range m.holds[1:] {
+		low = min(low, h.Low())
+		committed = min(committed, h.Committed())
+	}
+	m.low = max(m.low, low)
+	m.committed = max(m.committed, committed)
+}

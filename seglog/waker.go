@@ -1,0 +1,150 @@
+package seglog
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+const wordBits = 64
+
+// Waker lets one consumer of several places (partitions) sleep until one of
+// them has something new. Any number of goroutines call Notify; one goroutine
+// at a time calls Take and Wait.
+//
+// The appender publishes, then sets the dirty bit of its place, then looks
+// whether the consumer is parked. The consumer takes the dirty bits, then
+// reads what is published; before it sleeps it says that it is parked, then
+// looks at the dirty bits again.
+//
+// # Why no wake-up is lost
+//
+// Go's atomic operations behave as if executed in one total order, so "before"
+// below means in that order. Let P be a publication.
+//
+// (1) P is followed by a set bit whose setter looked at parked later. Either
+// this appender's Or changed the bit from 0 to 1: it is the setter. Or it
+// found the bit 1, set by an earlier setter and not taken since; that Take is
+// still to come, so it comes after P and the consumer's reading after it sees
+// P. The appender need not look at parked: the earlier setter does, after its
+// own Or.
+//
+// (2) While a bit is set, the consumer does not sleep for good. Setter: Or,
+// then load parked. Consumer: store parked = 1, then load the bits. In the one
+// order, either the setter's load comes after the store, sees 1, and the
+// compare-and-swap that takes parked to 0 is followed by a token in ready; or
+// the store comes after the setter's load, hence after its Or, and the
+// consumer's load sees the bit and it does not sleep. When another setter
+// wins the compare-and-swap, that one sends the token.
+//
+// (3) ready holds one token, and the only receiver is the consumer, so a token
+// sent before the consumer reaches its receive is kept. A send that finds the
+// channel full has found a token that will wake the same receive.
+//
+// (4) A token left behind by a Wait that ended for another reason makes one
+// later Wait return with nothing new. Callers look again in a loop, so that
+// costs one look.
+//
+// An appender whose consumer is busy pays one load of a word that the consumer
+// writes once per Take, not once per event.
+//
+// Invariants: parked is 1 only while the consumer is in Wait. ready holds at
+// most one token.
+type Waker struct {
+	ready chan struct{}
+	dirty []atomic.Uint64 // a bit per place
+
+	_      [cacheLine]byte
+	parked atomic.Uint32
+	closed atomic.Bool
+	_      [cacheLine]byte
+}
+
+// NewWaker returns a waker for the places [0, places).
+func NewWaker(places int) *Waker {
+	// The words get lines of their own.
+	const perLine = cacheLine / 8
+	words := (places + wordBits - 1) / wordBits
+	return &Waker{
+		ready: make(chan struct{}, 1),
+		dirty: make([]atomic.Uint64, words+2*perLine)[perLine : perLine+words],
+	}
+}
+
+// Notify says that something new was published at place. It does not block.
+func (w *Waker) Notify(place int) {
+	word, bit := &w.dirty[place/wordBits], uint64(1)<<(place%wordBits)
+	if word.Load()&bit != 0 {
+		return // (1): the earlier setter looks at parked
+	}
+	if word.Or(bit)&bit == 0 {
+		w.wake()
+	}
+}
+
+func (w *Waker) wake() {
+	if w.parked.Load() == 1 && w.parked.CompareAndSwap(1, 0) {
+		select {
+		case w.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Words returns how many words of dirty bits there are.
+func (w *Waker) Words() int { return len(w.dirty) }
+
+// Take returns the dirty bits of word i, in [0, Words), and clears them: bit b
+// stands for place 64*i + b. What was published before the bit was set is seen
+// by reads after Take.
+func (w *Waker) Take(i int) uint64 {
+	if w.dirty[i].Load() == 0 {
+		return 0
+	}
+	return w.dirty[i].Swap(0)
+}
+
+// Close makes this and every later Wait return [penstock.ErrClosed].
+func (w *Waker) Close() {
+	w.closed.Store(true)
+	w.wake()
+}
+
+// Wait blocks until a place is dirty, and returns nil then, or when alarm
+// fires (a nil alarm never does). It returns [penstock.ErrClosed] after Close,
+// and an error that matches ctx.Err() and its cause when ctx ends first. It may
+// return nil with nothing new; callers look and wait again.
+func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
+	w.parked.Store(1)
+	if w.closed.Load() {
+		w.parked.Store(0)
+		return penstock.ErrClosed
+	}
+	if w.anyDirty() {
+		w.parked.Store(0)
+		return nil
+	}
+	select {
+	case <-w.ready:
+	case <-alarm:
+	case <-ctx.Done():
+		w.parked.Store(0)
+		return penstock.ContextError(ctx)
+	}
+	w.parked.Store(0)
+	if w.closed.Load() {
+		return penstock.ErrClosed
+	}
+	return nil
+}
+
+func (w *Waker) anyDirty() bool {
+	for i := range w.dirty {
+		if w.dirty[i].Load() != 0 {
+			return true
+		}
+	}
+	return false
+}

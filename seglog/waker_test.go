@@ -1,0 +1,165 @@
+package seglog
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// TestNoWakeUpIsLost lets several appenders publish at random places and
+// moments while the consumer takes what it finds and sleeps. When everything
+// was published and the consumer still waits, a wake-up was lost: the test
+// then hangs until its guard speaks.
+func TestNoWakeUpIsLost(t *testing.T) {
+	const places, appenders, each = 130, 3, 20_000
+	for _, seed := range []uint64{1, 2, 3} {
+		w := NewWaker(places)
+		var published [places]atomic.Int64
+		var group sync.WaitGroup
+		for a := range appenders {
+			rng := rand.New(rand.NewPCG(seed, uint64(a)))
+			group.Go(func() { // ends after its events; waited for below
+				for range each {
+					p := rng.IntN(places)
+					published[p].Add(1)
+					w.Notify(p)
+					if rng.IntN(50) == 0 {
+						runtime.Gosched() // gives the consumer time to park
+					}
+				}
+			})
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a wake-up was lost"))
+		var seen [places]int64
+		for total := int64(0); total < appenders*each; {
+			for i := range w.Words() {
+				for bits := w.Take(i); bits != 0; bits &= bits - 1 {
+					p := i*wordBits + trailingZeros(bits)
+					n := published[p].Load()
+					total += n - seen[p]
+					seen[p] = n
+				}
+			}
+			if total == appenders*each {
+				break
+			}
+			if err := w.Wait(ctx, nil); err != nil {
+				t.Fatalf("seed %d: %d of %d seen: %v", seed, total, appenders*each, err)
+			}
+		}
+		cancel()
+		group.Wait()
+	}
+}
+
+func trailingZeros(v uint64) (n int) {
+	for ; v&1 == 0; v >>= 1 {
+		n++
+	}
+	return n
+}
+
+// TestBusyConsumerIsNotWoken: while the bit is set, further notifications
+// write nothing and send nothing.
+func TestBusyConsumerIsNotWoken(t *testing.T) {
+	w := NewWaker(2)
+	for range 3 {
+		w.Notify(1)
+	}
+	if len(w.ready) != 0 {
+		t.Error("a token was sent to a consumer that does not sleep")
+	}
+	if got := w.Take(0); got != 2 {
+		t.Errorf("Take = %b, want 10", got)
+	}
+	if got := w.Take(0); got != 0 {
+		t.Errorf("second Take = %b, want 0", got)
+	}
+}
+
+func TestWaitEndsByEachCause(t *testing.T) {
+	cause := errors.New("the cause")
+	tests := []struct {
+		name string
+		do   func(w *Waker, cancel context.CancelCauseFunc)
+		want []error
+	}{
+		{"notify", func(w *Waker, _ context.CancelCauseFunc) { w.Notify(64) }, nil},
+		{"close", func(w *Waker, _ context.CancelCauseFunc) { w.Close() }, []error{penstock.ErrClosed}},
+		{"cancel", func(_ *Waker, cancel context.CancelCauseFunc) { cancel(cause) }, []error{context.Canceled, cause}},
+	}
+	for _, test := range tests {
+		for _, when := range []string{"before", "while"} {
+			t.Run(test.name+" "+when+" it sleeps", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := NewWaker(65)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					if when == "before" {
+						test.do(w, cancel)
+					}
+					result := make(chan error, 1)
+					go func() { result <- w.Wait(ctx, nil) }() // ends by the cause; waited for below
+					if when == "while" {
+						synctest.Wait()
+						test.do(w, cancel)
+					}
+					err := <-result
+					if len(test.want) == 0 && err != nil {
+						t.Errorf("Wait = %v, want nil", err)
+					}
+					for _, want := range test.want {
+						if !errors.Is(err, want) {
+							t.Errorf("Wait = %v, want %v", err, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestWaitEndsByAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWaker(1)
+		begin := time.Now()
+		if err := w.Wait(t.Context(), time.After(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(begin); d != time.Second {
+			t.Errorf("waited %v, want 1s", d)
+		}
+	})
+}
+
+func TestStaleTokenCostsOneLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWaker(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Wait(ctx, nil) }() // ends by cancel; waited for below
+		synctest.Wait()
+		cancel()
+		w.Notify(0) // races with the cancelled Wait: may leave a token
+		<-done
+		w.Take(0)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var err error
+		looks := 0
+		for ; err == nil; looks++ {
+			err = w.Wait(ctx, nil)
+		}
+		if looks > 2 {
+			t.Errorf("Wait returned %d times with nothing new", looks-1)
+		}
+	})
+}
