@@ -1,0 +1,127 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/penstock/penstock"
+)
+
+// appendNext appends one event to the partition whose turn it is. While no
+// batch is under way the turn's lock alone keeps appends apart, because every
+// round-robin append passes through it (BQ-57).
+func (t *Topic[T]) appendNext(v T) {
+	t.turnMu.Lock()
+	p := t.parts[t.turn]
+	if t.turn++; t.turn == len(t.parts) {
+		t.turn = 0
+	}
+	if t.batches.Load() == 0 {
+		p.log.Append(v)
+	} else {
+		p.appendMu.Lock()
+		p.log.Append(v)
+		p.appendMu.Unlock()
+	}
+	t.turnMu.Unlock()
+	p.notify()
+}
+
+// reserve takes the turns of n events and returns the first (BQ-26). It is
+// called after admission, so a refused batch moves nothing (BQ-27).
+func (t *Topic[T]) reserve(n int) (first int) {
+	t.turnMu.Lock()
+	defer t.turnMu.Unlock()
+	first = t.turn
+	t.turn = (first + n%len(t.parts)) % len(t.parts)
+	t.batches.Add(1)
+	return first
+}
+
+// appendRange appends a round-robin batch in memory: event i goes to partition
+// (first+i) mod P, and each partition is visited once.
+func (t *Topic[T]) appendRange(values []T, metas []penstock.Meta, receipt *Receipt) {
+	first := t.reserve(len(values))
+	defer t.batches.Add(-1)
+	parts := len(t.parts)
+	for i := range min(parts, len(values)) {
+		p := t.parts[(first+i)%parts]
+		p.appendMu.Lock()
+		at, n := p.log.AppendStrided(values, metas, i, parts)
+		p.appendMu.Unlock()
+		p.notify()
+		receipt.add(Part{Partition: p.index, First: at, Count: n})
+	}
+}
+
+// appendTurns appends a round-robin batch on disk.
+func (t *Topic[T]) appendTurns(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
+	first := t.reserve(len(values))
+	t.batches.Add(-1) // only memory needs to know how long a batch lasts
+	pl := t.plans.Get().(*plan)
+	defer t.plans.Put(pl)
+	pl.begin(len(values), len(t.parts))
+	for i := range values {
+		pl.set(i, (first+i)%len(t.parts))
+	}
+	pl.group()
+	return t.disk.append(ctx, values, metas, pl, receipt)
+}
+
+// appendKeyed appends one event in memory to the partition that the router
+// names. The caller has admitted it.
+func (t *Topic[T]) appendKeyed(v T) error {
+	accepted := false
+	if t.budget != nil {
+		defer func() { // also when user code ends the goroutine (BQ-23)
+			if !accepted {
+				t.budget.Release(1, 0)
+			}
+		}()
+	}
+	index, err := t.route(v, "")
+	if err != nil {
+		return err
+	}
+	accepted = true
+	p := t.parts[index]
+	p.appendMu.Lock()
+	p.log.Append(v)
+	p.appendMu.Unlock()
+	p.notify()
+	return nil
+}
+
+// appendRouted routes the whole slice first, so that the appends cannot fail
+// half-way (BQ-24), then appends it partition by partition.
+func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
+	pl := t.plans.Get().(*plan)
+	defer t.plans.Put(pl)
+	pl.begin(len(values), len(t.parts))
+	for i := range values {
+		key := ""
+		if metas != nil {
+			key = metas[i].Key
+		}
+		index, err := t.route(values[i], key)
+		if err != nil {
+			return err
+		}
+		pl.set(i, index)
+	}
+	pl.group()
+	if t.disk != nil {
+		return t.disk.append(ctx, values, metas, pl, receipt)
+	}
+	for index, p := range t.parts {
+		picked := pl.of(index)
+		if len(picked) == 0 {
+			continue
+		}
+		p.appendMu.Lock()
+		at, n := p.log.AppendPicked(values, metas, picked)
+		p.appendMu.Unlock()
+		p.notify()
+		receipt.add(Part{Partition: index, First: at, Count: n})
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package queue
+
+import "github.com/penstock/penstock"
+
+// Batch is a pulled batch: 1 to max events of one partition. Its values are
+// valid until it is committed or its consumer pulls again. Marks made with Fail
+// have no effect on a pulled batch: what is not to be settled is not
+// committed.
+type Batch[T any] struct {
+	penstock.Batch[T]
+	cursor *cursor[T]
+	gen    uint64
+}
+
+// Commit commits the batch: the group has finished with its events, and their
+// capacity is given back. It is idempotent and never goes back: a second
+// commit, and the commit of a batch whose partition was pulled from again,
+// change nothing and return nil (BQ-77). It returns [ErrAutoCommit] in a group
+// with AutoCommit, and [penstock.ErrClosed] after Close. Like a pull, it
+// belongs to the consumer's goroutine. It panics on the zero Batch.
+func (b Batch[T]) Commit() error {
+	c := b.cursor
+	if c == nil {
+		panic("queue: Commit of a batch that was not pulled")
+	}
+	switch {
+	case c.group.closed.Load():
+		return penstock.ErrClosed
+	case c.group.config.AutoCommit:
+		return ErrAutoCommit
+	case b.gen != c.gen:
+		return nil
+	}
+	return c.finish()
+}

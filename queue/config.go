@@ -1,0 +1,151 @@
+package queue
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+
+	"github.com/penstock/penstock"
+)
+
+// WhenFull says what a producer does when a topic has no capacity left.
+type WhenFull uint8
+
+const (
+	// Wait makes producers wait in line until there is room (BQ-41).
+	Wait WhenFull = iota
+	// Fail makes producers fail at once with [penstock.ErrFull] (BQ-40).
+	Fail
+)
+
+// String returns the mode as it stands in configuration: wait or fail.
+func (w WhenFull) String() string {
+	switch w {
+	case Wait:
+		return "wait"
+	case Fail:
+		return "fail"
+	}
+	return fmt.Sprintf("when_full(%d)", uint8(w))
+}
+
+// maxPartitions bounds what a mistyped configuration can allocate.
+const maxPartitions = 1 << 16
+
+// Config of a [Topic]. The zero value of a field is its default; a negative
+// number is an error that names the field.
+type Config[T any] struct {
+	// Name of the topic. Required; not blank (BQ-2).
+	Name string
+	// Partitions is how many independent runs the topic has; default 1, at
+	// most 65,536. Order is kept inside a partition only (BQ-3, BQ-21).
+	Partitions int
+	// Capacity is how many events the topic holds over all partitions: those
+	// that some group has not committed yet (BQ-38, BQ-48). 0 is unbounded.
+	Capacity int
+	// WhenFull says what producers do when Capacity is used up: Wait, the
+	// default, or Fail (BQ-6).
+	WhenFull WhenFull
+	// SegmentSize is the number of events per piece of memory. 0 lets it grow
+	// with the backlog from 64 to 4096. Memory only.
+	SegmentSize int
+
+	// Key, if set, chooses the partition of an event by [penstock.HashKey] of
+	// its key: equal keys share a partition and keep their order (BQ-29,
+	// BQ-34). It must be deterministic and safe for concurrent use. Nil is
+	// round robin per event (BQ-25).
+	Key func(T) string
+	// Router, if set, chooses the partition instead; see [NumericRouter],
+	// [PrefixRouter] and [RouterFunc]. It excludes Key.
+	Router Router[T]
+	// Size, if set, tells the size of an event, for limits in bytes. It must
+	// be deterministic and safe for concurrent use.
+	Size func(T) penstock.Bytes
+
+	// Dir is the data directory of a topic on disk; "" keeps it in memory.
+	Dir string
+	// Codec turns events into bytes and back. Required with Dir (BQ-11).
+	Codec penstock.Codec[T]
+	// Durability is the level that an acknowledgement has reached. Topics in
+	// memory know Memory only, topics on disk Written and Synced, the default.
+	Durability penstock.Durability
+
+	// Logger receives what an operator should know; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// validate fills defaults and names the first bad field. It touches nothing
+// outside the configuration (BQ-3).
+func (c *Config[T]) validate() error {
+	if strings.TrimSpace(c.Name) == "" {
+		return &penstock.FieldError{Field: "Name", Reason: "is blank"}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+		most  int
+	}{
+		{"Partitions", c.Partitions, maxPartitions},
+		{"Capacity", c.Capacity, math.MaxInt},
+		{"SegmentSize", c.SegmentSize, math.MaxInt32},
+	} {
+		if err := inRange(f.name, f.value, f.most); err != nil {
+			return err
+		}
+	}
+	if c.WhenFull > Fail {
+		return &penstock.FieldError{Field: "WhenFull", Reason: fmt.Sprintf("%d is neither Wait nor Fail", uint8(c.WhenFull))}
+	}
+	if c.Key != nil && c.Router != nil {
+		return &penstock.FieldError{Field: "Router", Reason: "Key is set too; give one of them"}
+	}
+	if c.Key != nil {
+		c.Router = hashRouter[T]{key: c.Key}
+	}
+	if r, ok := c.Router.(interface{ check() error }); ok {
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	if c.Partitions == 0 {
+		c.Partitions = 1
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c.validateStorage()
+}
+
+func (c *Config[T]) validateStorage() error {
+	switch {
+	case c.Dir == "" && c.Durability > penstock.Memory:
+		return &penstock.FieldError{Field: "Durability", Reason: c.Durability.String() + " needs Dir"}
+	case c.Dir != "" && c.Codec == nil:
+		return &penstock.FieldError{Field: "Codec", Reason: "is nil; a topic on disk needs one"}
+	case c.Dir != "" && c.Durability == penstock.Memory:
+		return &penstock.FieldError{Field: "Durability", Reason: "memory excludes Dir"}
+	case c.Dir != "" && c.Durability > penstock.Synced:
+		return &penstock.FieldError{Field: "Durability", Reason: c.Durability.String() + " is not a level"}
+	case c.Dir != "" && c.SegmentSize != 0:
+		return &penstock.FieldError{Field: "SegmentSize", Reason: "is for topics in memory; Dir is set"}
+	}
+	if c.Durability == penstock.DurabilityDefault {
+		c.Durability = penstock.Memory
+		if c.Dir != "" {
+			c.Durability = penstock.Synced
+		}
+	}
+	return nil
+}
+
+// inRange refuses a value outside [0, most].
+func inRange(field string, value, most int) error {
+	switch {
+	case value < 0:
+		return &penstock.FieldError{Field: field, Reason: fmt.Sprintf("%d is negative", value)}
+	case value > most:
+		return &penstock.FieldError{Field: field, Reason: fmt.Sprintf("%d is above %d", value, most)}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/seglog"
+)
+
+// Errors of the commit calls of a consumer.
+var (
+	// ErrNothingPulled: Commit without a batch to commit: nothing was pulled
+	// since the last commit (BQ-76).
+	ErrNothingPulled = errors.New("nothing pulled since the last commit")
+	// ErrAutoCommit: Commit in a group that commits at the pull (BQ-76).
+	ErrAutoCommit = errors.New("the group commits automatically")
+)
+
+// Consumer pulls from its share of a group's partitions. It is for one
+// goroutine at a time, the commits of its batches included; different
+// consumers of a group are independent.
+//
+// A pull returns 1 to max events of one partition, in order; the partitions
+// take turns (BQ-71, BQ-72). A partition whose last batch was not committed
+// gives the same events again when its turn comes (BQ-74, BQ-75). The values of
+// a batch are valid until it is committed or the consumer pulls again, in a
+// group with AutoCommit until the consumer pulls again.
+//
+// Invariant: a partition whose bit in pending is clear, and whose bit in the
+// waker's is too, has nothing readable beyond its cursor's window.
+type Consumer[T any] struct {
+	group   *Group[T]
+	cursors []*cursor[T]
+	waker   *seglog.Waker
+	auto    bool
+	claimed bool // this way of use is decided
+
+	turn    int        // whose turn is next
+	pending []uint64   // partitions to look at, a bit each
+	last    *cursor[T] // of the last pull, until Commit
+}
+
+func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
+	c := &Consumer[T]{group: g, cursors: cursors, waker: seglog.NewWaker(len(cursors)), auto: g.config.AutoCommit}
+	c.pending = make([]uint64, c.waker.Words())
+	for i := range cursors {
+		c.mark(i)
+	}
+	for i, cur := range cursors {
+		cur.part.addWaker(waking{c.waker, i})
+	}
+	return c
+}
+
+// Partitions returns the half-open range [from, to) of the partitions that the
+// consumer reads (BQ-66).
+func (c *Consumer[T]) Partitions() (from, to int) {
+	from = c.cursors[0].part.index
+	return from, from + len(c.cursors)
+}
+
+// TryPull returns the next batch of at most max events, or false when nothing
+// is there now or max is not positive. It does not wait. The error matches
+// [penstock.ErrClosed] after Close of group or topic, and
+// [penstock.ErrExists] when the group is used in another way.
+func (c *Consumer[T]) TryPull(max int) (Batch[T], bool, error) {
+	if err := c.enter(); err != nil {
+		return Batch[T]{}, false, err
+	}
+	cur, values, err := c.next(max)
+	if values == nil {
+		return Batch[T]{}, false, err
+	}
+	return Batch[T]{penstock.NewBatch(values, &cur.delivery), cur, cur.gen}, true, nil
+}
+
+// Pull returns the next batch of at most BatchMax events, and waits while there
+// is none. It returns an error that matches ctx.Err() and its cause when ctx
+// has ended, also when events are there (BQ-81), and the errors of TryPull.
+func (c *Consumer[T]) Pull(ctx context.Context) (Batch[T], error) {
+	for {
+		if ctx.Err() != nil {
+			return Batch[T]{}, penstock.ContextError(ctx)
+		}
+		b, ok, err := c.TryPull(c.group.config.BatchMax)
+		if ok || err != nil {
+			return b, err
+		}
+		if err := c.waker.Wait(ctx, nil); err != nil {
+			return Batch[T]{}, err
+		}
+	}
+}
+
+// Batches yields the results of Pull until an error has been yielded or the
+// loop is left. The last pair of a loop that is not left holds the reason, for
+// example one that matches context.Canceled.
+func (c *Consumer[T]) Batches(ctx context.Context) iter.Seq2[Batch[T], error] {
+	return func(yield func(Batch[T], error) bool) {
+		for {
+			b, err := c.Pull(ctx)
+			if !yield(b, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Commit commits the batch of the last pull, and only that one (BQ-75). It
+// returns [ErrNothingPulled] when there is none or it was committed by an
+// earlier call (BQ-76), [ErrAutoCommit] in a group with AutoCommit, and
+// [penstock.ErrClosed] after Close.
+func (c *Consumer[T]) Commit() error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	if c.auto {
+		return ErrAutoCommit
+	}
+	cur := c.last
+	if cur == nil {
+		return ErrNothingPulled
+	}
+	if err := cur.finish(); err != nil {
+		return err
+	}
+	c.last = nil
+	return nil
+}
+
+// enter checks at the start of a call that the group is open and is pulled.
+func (c *Consumer[T]) enter() error {
+	if c.group.closed.Load() {
+		for _, cur := range c.cursors {
+			cur.loan.end()
+		}
+		return penstock.ErrClosed
+	}
+	if c.claimed {
+		return nil
+	}
+	err := c.group.claim(pulled)
+	c.claimed = err == nil
+	return err
+}
+
+// next takes the next events of the first partition, in turn, that has any.
+func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
+	if max <= 0 {
+		return nil, nil, nil
+	}
+	for range c.cursors {
+		i := c.turn
+		cur := c.cursors[i]
+		if c.turn++; c.turn == len(c.cursors) {
+			c.turn = 0
+		}
+		if cur.read >= cur.sweepAt || cur.read != cur.committed {
+			c.startOver(i, cur)
+		}
+		if int(cur.limit-cur.read) < max && c.fresh(i) {
+			if err := c.refill(i, cur, max); err != nil {
+				return nil, nil, err
+			}
+		}
+		values := cur.take(max)
+		if values == nil {
+			if cur.low != cur.committed {
+				cur.letGo(cur.committed)
+			}
+			continue
+		}
+		if !c.auto {
+			c.last = cur
+			return cur, values, nil
+		}
+		if err := cur.commit(cur.read); err != nil {
+			cur.rewind()
+			c.mark(i)
+			return nil, nil, err
+		}
+		return cur, values, nil
+	}
+	return nil, nil, nil
+}
+
+// startOver prepares a cursor whose earlier batch is no longer in hands: what
+// was not committed comes again, and memory below is given back now and then.
+func (c *Consumer[T]) startOver(i int, cur *cursor[T]) {
+	if cur.read != cur.committed {
+		cur.rewind()
+		c.mark(i) // the window may have been left behind
+	}
+	if cur.read >= cur.sweepAt {
+		cur.letGo(cur.read)
+	}
+}
+
+// refill gets cursor i a window of max events if so many are readable.
+func (c *Consumer[T]) refill(i int, cur *cursor[T], max int) error {
+	end := cur.source.end()
+	if err := cur.refill(max, false); err != nil {
+		return err
+	}
+	if cur.limit >= end {
+		c.pending[i/64] &^= 1 << (i % 64)
+	}
+	return nil
+}
+
+// fresh reports whether partition i may have events beyond its window.
+func (c *Consumer[T]) fresh(i int) bool {
+	word := i / 64
+	c.pending[word] |= c.waker.Take(word)
+	return c.pending[word]&(1<<(i%64)) != 0
+}
+
+// mark notes that partition i must be looked at.
+func (c *Consumer[T]) mark(i int) { c.pending[i/64] |= 1 << (i % 64) }

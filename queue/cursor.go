@@ -1,0 +1,225 @@
+package queue
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/seglog"
+)
+
+// window is a run of events that lie next to each other in memory, as a
+// storage hands them to a cursor. All slices are the storage's.
+type window[T any] struct {
+	First  penstock.Offset
+	Values []T
+	Metas  []penstock.Meta    // nil, or as long as Values
+	Times  []penstock.TimeRun // append times of Values, from the first on
+	Epoch  uint32             // the writer's
+}
+
+func (w *window[T]) end() penstock.Offset { return w.First + penstock.Offset(len(w.Values)) }
+
+// source is how a cursor gets windows from the storage of its partition. It is
+// called once per window, not once per event or batch. One goroutine at a
+// time, except end.
+type source[T any] interface {
+	// fill returns events from offset at on. The window is empty only when at
+	// is the end of what is readable. It holds at least max events if that
+	// many are readable, and may hold more; with lasting set it may hold fewer,
+	// but at least one. It is valid until the next fill; with lasting set,
+	// until release has passed it. fill does not wait for data.
+	fill(at penstock.Offset, max int, lasting bool) (window[T], error)
+	// end returns one past the newest readable event. Safe for concurrent use.
+	end() penstock.Offset
+	// release says that nothing below low is looked at any more. The hold's
+	// low is still where it was before.
+	release(low penstock.Offset)
+	// store keeps the commit where it survives what the topic's durability
+	// promises to survive. It is called before the hold's commit moves, so a
+	// failed store moves nothing.
+	store(commit penstock.Offset) error
+	// close gives back what the source holds.
+	close()
+}
+
+// sweepEvery is after how many finished events memory is given back, where the
+// events keep nothing alive; where they do, see sweepPointers.
+const (
+	sweepEvery    = 512
+	sweepPointers = 64
+)
+
+// cursor is one group's place in one partition. It belongs to one goroutine at
+// a time: the owner of the partition in the group. Only the hold is read by
+// others.
+//
+// Invariants: committed <= read <= limit, and hold.Low <= committed. The
+// events in [read, limit) lie in win. gen counts deliveries, so a batch knows
+// whether it is the last one.
+type cursor[T any] struct {
+	group  *Group[T]
+	topic  *Topic[T]
+	part   *partition[T]
+	hold   *seglog.Hold
+	source source[T]
+	loan   *loan
+	saved  bool // the commit is stored outside memory
+	sweeps penstock.Offset
+
+	win       window[T]
+	limit     penstock.Offset
+	read      penstock.Offset
+	committed penstock.Offset
+	low       penstock.Offset // the hold's, without the atomic
+	sweepAt   penstock.Offset // release memory when low may rise to this
+	gen       uint64
+
+	delivery  penstock.Delivery
+	runsUntil penstock.Offset // delivery.Times[0] covers [win.First or later, runsUntil)
+	runs      []penstock.TimeRun
+}
+
+// newCursor joins a hold with a source that starts at the hold.
+func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[T]) *cursor[T] {
+	t, at := g.topic, hold.Committed()
+	c := &cursor[T]{group: g, topic: t, part: p, hold: hold, source: s, saved: t.disk != nil, sweeps: sweepEvery}
+	if p.log != nil && p.log.HoldsPointers() {
+		c.sweeps = sweepPointers
+	}
+	c.read, c.limit, c.committed, c.low, c.win.First = at, at, at, at, at
+	c.sweepAt = at + c.sweeps
+	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index}
+	c.loan = &loan{closeSource: s.close}
+	if p.log != nil {
+		c.loan.open, c.loan.giveBack = p.log.Lend, p.log.Return
+	}
+	runtime.AddCleanup(c, (*loan).end, c.loan)
+	return c
+}
+
+// take moves on over the next events, at most max, and returns them: none when
+// the window is used up. The delivery describes them afterwards.
+func (c *cursor[T]) take(max int) []T {
+	k := min(max, int(c.limit-c.read))
+	if k == 0 {
+		return nil
+	}
+	i := int(c.read - c.win.First)
+	c.delivery.First = c.read
+	c.read += penstock.Offset(k)
+	c.gen++
+	if c.read > c.runsUntil || c.win.Metas != nil {
+		c.describe(&c.delivery, &c.runs, i, k)
+	}
+	return c.win.Values[i : i+k : i+k]
+}
+
+// describe fills in what the window knows of its events [i, i+k). runs backs
+// the times when they are not all the same.
+func (c *cursor[T]) describe(d *penstock.Delivery, runs *[]penstock.TimeRun, i, k int) {
+	d.Epoch = c.win.Epoch
+	d.Metas = nil
+	if c.win.Metas != nil {
+		d.Metas = c.win.Metas[i : i+k : i+k]
+	}
+	list := (*runs)[:0]
+	c.runsUntil = 0
+	first := c.win.First + penstock.Offset(i)
+	for _, r := range c.win.Times {
+		if i >= r.N {
+			i -= r.N
+			continue
+		}
+		here := r.N - i
+		list = append(list, penstock.TimeRun{N: here, UnixNano: r.UnixNano})
+		if len(list) == 1 {
+			c.runsUntil = first + penstock.Offset(here)
+		}
+		i = 0
+		if k -= here; k <= 0 {
+			break
+		}
+	}
+	if len(list) > 1 {
+		c.runsUntil = 0 // the next batch begins inside another run
+	}
+	*runs = list
+	d.Times = list
+}
+
+// refill gets the next window. Afterwards take gives something unless nothing
+// is readable.
+func (c *cursor[T]) refill(max int, lasting bool) error {
+	w, err := c.source.fill(c.read, max, lasting)
+	if err != nil {
+		return fmt.Errorf("topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
+	}
+	c.win, c.limit, c.runsUntil = w, w.end(), 0
+	return nil
+}
+
+// rewind goes back to the commit, so that what was taken and not committed
+// comes again (BQ-74).
+func (c *cursor[T]) rewind() { c.seek(c.committed) }
+
+// seek goes to an offset that the hold keeps alive.
+func (c *cursor[T]) seek(to penstock.Offset) {
+	c.read, c.runsUntil = to, 0
+	if to < c.win.First || to > c.limit {
+		c.win, c.limit = window[T]{First: to}, to
+	}
+}
+
+// commit moves the committed position to the offset to, which lies in
+// (committed, read], and gives capacity back.
+func (c *cursor[T]) commit(to penstock.Offset) error {
+	if c.saved {
+		if err := c.source.store(to); err != nil {
+			return fmt.Errorf("commit topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
+		}
+	}
+	c.committed = to
+	c.hold.Commit(to)
+	c.topic.freed()
+	return nil
+}
+
+// finish commits everything that was taken.
+func (c *cursor[T]) finish() error {
+	if c.read == c.committed {
+		return nil
+	}
+	return c.settle(c.read)
+}
+
+// settle is commit where no batch below the offset to stays in hands.
+func (c *cursor[T]) settle(to penstock.Offset) error {
+	if err := c.commit(to); err != nil {
+		return err
+	}
+	if to >= c.sweepAt || c.sweeps == sweepPointers && to == c.source.end() {
+		c.letGo(to)
+	}
+	return nil
+}
+
+// letGo says that nothing below the offset to, which is at most committed, is
+// in hands any more, and gives memory back if no other group needs it.
+func (c *cursor[T]) letGo(to penstock.Offset) {
+	c.source.release(to)
+	c.low = to
+	c.sweepAt = to + c.sweeps
+	c.hold.Lower(to)
+	c.part.sweep()
+}
+
+// readable returns how many events can be taken without waiting.
+func (c *cursor[T]) readable() int { return int(c.source.end() - c.read) }
+
+// sweep gives the memory below the low-water mark back.
+func (p *partition[T]) sweep() {
+	if p.log != nil {
+		p.log.Release(p.marks.Low())
+	}
+}

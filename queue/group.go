@@ -1,0 +1,259 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// Start says where a new group begins. On disk it counts only for a group that
+// has no stored commit.
+type Start uint8
+
+const (
+	// Earliest begins at the earliest event that is kept: of a bounded topic,
+	// at the first whose capacity was not given back (BQ-50, ADR 0010).
+	Earliest Start = iota
+	// Latest begins behind everything that was readable when Group was called.
+	Latest
+)
+
+// Defaults of [GroupConfig].
+const (
+	defaultBatchMax = 100
+	defaultDrain    = 25 * time.Second
+)
+
+// GroupConfig of a consumer group. The zero value of a field is its default; a
+// negative number is an error that names the field.
+type GroupConfig struct {
+	// Consumers is how many consumers share the partitions; default 1, at most
+	// the number of partitions (BQ-65).
+	Consumers int
+	// BatchMax is the largest batch in events; default 100 (BQ-12). It is an
+	// upper bound: what is there is delivered at once (BQ-72).
+	BatchMax int
+	// AutoCommit commits a batch when it is pulled, before the application
+	// sees it: at most once (BQ-78). It is for pull consumers only.
+	AutoCommit bool
+	// Start says where the group begins: Earliest, the default, or Latest.
+	Start Start
+}
+
+func (c *GroupConfig) validate(partitions int) error {
+	if c.Consumers == 0 {
+		c.Consumers = 1
+	}
+	if c.BatchMax == 0 {
+		c.BatchMax = defaultBatchMax
+	}
+	if err := inRange("Consumers", c.Consumers, partitions); err != nil {
+		return err
+	}
+	if err := inRange("BatchMax", c.BatchMax, 1<<30); err != nil {
+		return err
+	}
+	if c.Start > Latest {
+		return &penstock.FieldError{Field: "Start", Reason: fmt.Sprintf("%d is neither Earliest nor Latest", uint8(c.Start))}
+	}
+	return nil
+}
+
+// Ways to use a group. The first use decides.
+const (
+	unused int32 = iota
+	pulled
+	pushed
+	readAhead
+)
+
+var useNames = [...]string{"nobody", "pull consumers", "Run", "readers"}
+
+// Group is a consumer group: every group of a topic sees every event, at its
+// own pace, and inside a group each partition belongs to one consumer (BQ-68,
+// BQ-69). A group is pulled ([Group.Consumer]), pushed ([Group.Run]) or read
+// ahead ([Group.Reader]); the first use decides, and another one returns an
+// error that matches [penstock.ErrExists].
+type Group[T any] struct {
+	name      string
+	topic     *Topic[T]
+	config    GroupConfig
+	options   groupOptions[T]
+	cursors   []*cursor[T] // by partition
+	consumers []*Consumer[T]
+	use       atomic.Int32
+	closed    atomic.Bool
+	readers   readers[T]
+}
+
+// GroupOption is one further thing about a group whose type depends on T.
+type GroupOption[T any] func(*groupOptions[T])
+
+type groupOptions[T any] struct {
+	deadLetter func(context.Context, ...penstock.Event[T]) error
+}
+
+// DeadLetter names where [Group.Run] sends an event that has failed too often,
+// for example the ProduceEvents of another topic. The event carries its origin
+// and cause. It is called before the event is committed; an error means that
+// the event is not settled.
+func DeadLetter[T any](send func(context.Context, ...penstock.Event[T]) error) GroupOption[T] {
+	return func(o *groupOptions[T]) { o.deadLetter = send }
+}
+
+// Group adds a consumer group. The error matches [penstock.ErrInvalid] and
+// names the field when the configuration is wrong, [penstock.ErrExists] while
+// a group with that name is open (BQ-67), and [penstock.ErrClosed] after
+// Close. On error nothing of the group is left (BQ-70).
+func (t *Topic[T]) Group(name string, c GroupConfig, options ...GroupOption[T]) (*Group[T], error) {
+	g, err := t.addGroup(name, c, options)
+	if err != nil {
+		return nil, fmt.Errorf("topic %q: group %q: %w", t.config.Name, name, err)
+	}
+	return g, nil
+}
+
+func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]) (*Group[T], error) {
+	if strings.TrimSpace(name) == "" {
+		return nil, &penstock.FieldError{Field: "name", Reason: "is blank"}
+	}
+	if err := c.validate(len(t.parts)); err != nil {
+		return nil, err
+	}
+	g := &Group[T]{name: name, topic: t, config: c}
+	for _, o := range options {
+		o(&g.options)
+	}
+	t.groupsMu.Lock()
+	defer t.groupsMu.Unlock()
+	if t.groups == nil {
+		return nil, penstock.ErrClosed
+	}
+	if _, taken := t.groups[name]; taken {
+		return nil, penstock.ErrExists
+	}
+	for _, p := range t.parts {
+		cur, err := g.attach(p)
+		if err != nil {
+			g.detach()
+			return nil, err
+		}
+		g.cursors = append(g.cursors, cur)
+	}
+	for i := range c.Consumers {
+		from, to := assignment(len(t.parts), c.Consumers, i)
+		g.consumers = append(g.consumers, newConsumer(g, g.cursors[from:to]))
+	}
+	t.groups[name] = g
+	return g, nil
+}
+
+// attach makes the group's cursor in a partition, with a hold.
+func (g *Group[T]) attach(p *partition[T]) (*cursor[T], error) {
+	if g.topic.disk != nil {
+		s, commit, err := g.topic.disk.source(p.index, g.name, g.config.Start)
+		if err != nil {
+			return nil, err
+		}
+		hold := p.marks.Add(func(_, _ penstock.Offset) penstock.Offset { return commit })
+		return newCursor(g, p, hold, s), nil
+	}
+	hold := p.marks.Add(func(committed, low penstock.Offset) penstock.Offset {
+		switch {
+		case g.config.Start == Latest:
+			return p.log.End()
+		case g.topic.budget != nil:
+			return committed // what lies below has given its capacity back (BQ-50)
+		}
+		return low
+	})
+	return newCursor(g, p, hold, newMemory(p.log)), nil
+}
+
+// detach takes the group's cursors out of the partitions. Capacity and memory
+// that only this group held are given back (BQ-52).
+func (g *Group[T]) detach() {
+	for _, c := range g.cursors {
+		c.part.marks.Remove(c.hold)
+		c.part.sweep()
+	}
+	g.topic.freed()
+}
+
+// assignment returns the partitions [from, to) of consumer i of n: contiguous,
+// and the first partitions%n consumers have one more (BQ-66).
+func assignment(partitions, n, i int) (from, to int) {
+	base, more := partitions/n, partitions%n
+	from = i*base + min(i, more)
+	to = from + base
+	if i < more {
+		to++
+	}
+	return from, to
+}
+
+// Name returns the group's name.
+func (g *Group[T]) Name() string { return g.name }
+
+// Consumer returns consumer i; the same one at every call. It panics when i is
+// not in [0, Consumers).
+func (g *Group[T]) Consumer(i int) *Consumer[T] {
+	if i < 0 || i >= len(g.consumers) {
+		panic(fmt.Sprintf("queue: Consumer(%d) of a group of %d", i, len(g.consumers)))
+	}
+	return g.consumers[i]
+}
+
+// claim decides how the group is used, or says that it is used otherwise.
+func (g *Group[T]) claim(use int32) error {
+	if g.use.CompareAndSwap(unused, use) || g.use.Load() == use {
+		return nil
+	}
+	return fmt.Errorf("group %q is used by %s: %w", g.name, useNames[g.use.Load()], penstock.ErrExists)
+}
+
+// Close removes the group and frees its name: consumers that wait and every
+// later call return [penstock.ErrClosed]. What the group had not committed no
+// longer counts against the capacity (BQ-52). Batches in hands must not be
+// used any more. A second call does nothing.
+func (g *Group[T]) Close() error {
+	t := g.topic
+	t.groupsMu.Lock()
+	if t.groups[g.name] == g {
+		delete(t.groups, g.name)
+	}
+	t.groupsMu.Unlock()
+	if g.shut() {
+		if g.use.Load() != unused {
+			for _, c := range g.cursors {
+				c.loan.lend()
+			}
+		}
+		g.detach()
+	}
+	return nil
+}
+
+// shut ends the consumers and readers, and wakes those that wait. It reports
+// whether it was the first to do so.
+func (g *Group[T]) shut() bool {
+	if g.closed.Swap(true) {
+		return false
+	}
+	for _, c := range g.consumers {
+		c.waker.Close()
+		for _, cur := range c.cursors {
+			cur.part.removeWaker(c.waker)
+		}
+	}
+	g.readers.shut()
+	return true
+}
+
+func (t *Topic[T]) hasGroup() bool {
+	return t.parts[0].marks.Holds() > 0
+}

@@ -1,0 +1,199 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/penstock/penstock"
+)
+
+// Produce appends events in order. It returns nil when all of them are
+// accepted at the topic's durability.
+//
+// With WhenFull Wait it blocks while the topic is full, until commits have
+// made room for the whole request, first come, first served (BQ-41, BQ-45); a
+// request larger than Capacity goes in slices of Capacity, and when it is
+// interrupted between them the error is a [*penstock.PartialError] (BQ-42,
+// BQ-43). With WhenFull Fail it returns [penstock.ErrFull] at once and accepts
+// nothing (BQ-40, BQ-44). It returns an error that matches ctx.Err() and its
+// cause when ctx ends first, and [penstock.ErrClosed] after Close.
+//
+// A handler or a pull loop that produces into the topic it consumes can wait
+// for itself: when the topic is full, only its own commit would make room. Use
+// TryProduce with WhenFull Fail there, a context with a deadline, or an
+// unbounded topic; the topic does not detect the cycle.
+//
+// The slice is not kept. Producing one event allocates nothing.
+func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
+	if len(events) == 1 && t.disk == nil {
+		return t.produceOne(ctx, events[0])
+	}
+	return t.produce(ctx, events, nil, nil)
+}
+
+// TryProduce is Produce, except that fullness with WhenFull Fail is told by
+// false and no error. With WhenFull Wait it waits like Produce and never
+// returns false without an error (BQ-41).
+func (t *Topic[T]) TryProduce(ctx context.Context, events ...T) (bool, error) {
+	return t.tried(t.Produce(ctx, events...))
+}
+
+func (t *Topic[T]) tried(err error) (bool, error) {
+	if err == t.full { // not errors.Is: user code may return an ErrFull of another topic
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ProduceSeq collects the sequence, then produces it as one request (BQ-17).
+// Nothing of it is read when ctx has ended or the topic is closed (BQ-18).
+func (t *Topic[T]) ProduceSeq(ctx context.Context, events iter.Seq[T]) error {
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	return t.Produce(ctx, slices.Collect(events)...)
+}
+
+// TryProduceSeq is to TryProduce what ProduceSeq is to Produce.
+func (t *Topic[T]) TryProduceSeq(ctx context.Context, events iter.Seq[T]) (bool, error) {
+	return t.tried(t.ProduceSeq(ctx, events))
+}
+
+// ProduceEvents produces events with what is known of them: id, time, key,
+// headers, origin. When the topic routes by key, a key given with an event is
+// used instead of the selector. Otherwise it is as Produce. Headers belong to
+// the topic from then on.
+func (t *Topic[T]) ProduceEvents(ctx context.Context, events ...penstock.Event[T]) error {
+	values, metas := split(events)
+	return t.produce(ctx, values, metas, nil)
+}
+
+// split takes events apart. metas is nil when no event has any.
+func split[T any](events []penstock.Event[T]) ([]T, []penstock.Meta) {
+	values := make([]T, len(events))
+	metas := make([]penstock.Meta, len(events))
+	bare := true
+	for i := range events {
+		values[i], metas[i] = events[i].Value, events[i].Meta
+		bare = bare && metas[i].IsBare()
+	}
+	if bare {
+		return values, nil
+	}
+	return values, metas
+}
+
+// open returns why nothing can be produced, nil when it can.
+func (t *Topic[T]) open(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return penstock.ContextError(ctx)
+	}
+	if t.closed.Load() {
+		return penstock.ErrClosed
+	}
+	return nil
+}
+
+// produceOne is produce for one event in memory: the same steps without what
+// only a batch needs.
+func (t *Topic[T]) produceOne(ctx context.Context, v T) error {
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
+		if err := t.admit(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if t.config.Router == nil {
+		t.appendNext(v)
+		return nil
+	}
+	return t.appendKeyed(v)
+}
+
+// produce accepts a request: slice by slice, each admitted whole, then routed,
+// appended and published (BQ-39, BQ-42). receipt may be nil.
+func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	size := len(values)
+	if limit := t.config.Capacity; limit > 0 && size > limit {
+		if t.config.WhenFull == Fail {
+			return t.full
+		}
+		size = limit
+	}
+	for from := 0; from < len(values); from += size {
+		to := min(from+size, len(values))
+		var some []penstock.Meta
+		if metas != nil {
+			some = metas[from:to]
+		}
+		if err := t.produceSlice(ctx, values[from:to], some, receipt); err != nil {
+			if from > 0 {
+				return &penstock.PartialError{Accepted: from, Err: err}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Topic[T]) produceSlice(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) (err error) {
+	if t.budget != nil && !t.budget.TryAcquire(len(values), 0) {
+		if err := t.admit(ctx, len(values)); err != nil {
+			return err
+		}
+	}
+	if t.budget != nil {
+		accepted := false
+		defer func() { // also when user code ends the goroutine (BQ-23)
+			if !accepted {
+				t.budget.Release(len(values), 0)
+			}
+		}()
+		err = t.appendSlice(ctx, values, metas, receipt)
+		accepted = err == nil
+		return err
+	}
+	return t.appendSlice(ctx, values, metas, receipt)
+}
+
+func (t *Topic[T]) appendSlice(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
+	switch {
+	case t.config.Router != nil:
+		return t.appendRouted(ctx, values, metas, receipt)
+	case t.disk != nil:
+		return t.appendTurns(ctx, values, metas, receipt)
+	}
+	t.appendRange(values, metas, receipt)
+	return nil
+}
+
+// admit takes the slow way to capacity for n events, which was not free.
+func (t *Topic[T]) admit(ctx context.Context, n int) error {
+	if t.closed.Load() {
+		return penstock.ErrClosed
+	}
+	if t.config.WhenFull == Fail {
+		return t.full
+	}
+	t.warnNoGroup()
+	err := t.budget.Acquire(ctx, n, 0)
+	if err != nil && !t.hasGroup() && ctx.Err() != nil {
+		return fmt.Errorf("topic %q is full and has no consumer group to make room: %w", t.config.Name, err)
+	}
+	return err
+}
+
+// warnNoGroup says once that producers wait for a group that does not exist
+// (BQ-49).
+func (t *Topic[T]) warnNoGroup() {
+	if !t.hasGroup() && !t.noTold.Swap(true) {
+		t.logger.Warn("topic is full and has no consumer group; producers wait", "capacity", t.config.Capacity)
+	}
+}

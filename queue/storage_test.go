@@ -1,0 +1,127 @@
+package queue_test
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/penstock/penstock/queue"
+)
+
+// storage is where a topic of a test keeps its events.
+type storage struct{ name string }
+
+// storages are the ones that every case holds for.
+var storages = []storage{
+	{name: "memory"},
+}
+
+// forEachStorage runs a case on every storage.
+func forEachStorage(t *testing.T, test func(t *testing.T, s storage)) {
+	for _, s := range storages {
+		t.Run(s.name, func(t *testing.T) { test(t, s) })
+	}
+}
+
+// open opens a topic on the storage; the test's end closes it. A missing name
+// is filled in.
+func open[T any](t testing.TB, _ storage, c queue.Config[T]) *queue.Topic[T] {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "topic"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	topic, err := queue.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := topic.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return topic
+}
+
+// group adds a group, one consumer unless c says otherwise.
+func group[T any](t testing.TB, topic *queue.Topic[T], name string, c queue.GroupConfig) *queue.Group[T] {
+	t.Helper()
+	g, err := topic.Group(name, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// produce produces as one request.
+func produce[T any](t testing.TB, topic *queue.Topic[T], events ...T) {
+	t.Helper()
+	if err := topic.Produce(t.Context(), events...); err != nil {
+		t.Fatalf("Produce(%v): %v", events, err)
+	}
+}
+
+// pull pulls at most max events, nil when none is there.
+func pull[T any](t testing.TB, c *queue.Consumer[T], max int) []T {
+	t.Helper()
+	b, ok, err := c.TryPull(max)
+	if err != nil {
+		t.Fatalf("TryPull(%d): %v", max, err)
+	}
+	if !ok {
+		return nil
+	}
+	if b.Len() == 0 || b.Len() > max {
+		t.Fatalf("TryPull(%d) returned %d events", max, b.Len())
+	}
+	return append([]T(nil), b.Values()...)
+}
+
+// commit commits the last pull.
+func commit[T any](t testing.TB, c *queue.Consumer[T]) {
+	t.Helper()
+	if err := c.Commit(); err != nil {
+		t.Fatalf("Commit: %v", err)
+	}
+}
+
+// contents returns what the partitions hold, read by a group of its own with
+// one consumer per partition.
+func contents[T any](t testing.TB, topic *queue.Topic[T]) [][]T {
+	t.Helper()
+	g := group(t, topic, "contents", queue.GroupConfig{Consumers: topic.Partitions()})
+	defer g.Close()
+	all := make([][]T, topic.Partitions())
+	for i := range all {
+		for {
+			values := pull(t, g.Consumer(i), 1000)
+			if values == nil {
+				break
+			}
+			all[i] = append(all[i], values...)
+			commit(t, g.Consumer(i))
+		}
+	}
+	return all
+}
+
+// wantErr fails the test unless err matches all of want.
+func wantErr(t testing.TB, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("error %v, want one that matches %v", err, w)
+		}
+	}
+}
+
+// seq returns the integers [from, to).
+func seq(from, to int) []int {
+	var s []int
+	for i := from; i < to; i++ {
+		s = append(s, i)
+	}
+	return s
+}

@@ -1,0 +1,144 @@
+package queue
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/demand"
+	"github.com/penstock/penstock/seglog"
+)
+
+// Topic is a partitioned queue that any number of consumer groups read, each
+// at its own pace. All methods are safe for concurrent use.
+//
+// Invariants: the events that some group has not committed are at most
+// Capacity (BQ-38). A request is accepted whole, or, when it is larger than
+// Capacity and producers wait, in slices each of which is accepted whole
+// (BQ-39, BQ-42). With a router, equal keys share a partition.
+//
+// Locks, in the order in which they may be taken: groupsMu; the budget's; the
+// marks' of a partition; turnMu; a partition's append lock; the log's. None is
+// held while user code runs, while a channel is waited for, or during I/O.
+type Topic[T any] struct {
+	config Config[T] // immutable
+	parts  []*partition[T]
+	byKey  keyRouter      // the router, when it can route by a given key
+	budget *demand.Budget // nil when unbounded
+	clock  *seglog.Clock
+	disk   *fileEngine[T] // nil in memory
+	logger *slog.Logger
+	full   error // the topic's own refusal; matches ErrFull
+	closed atomic.Bool
+	noTold atomic.Bool // the missing group was logged
+	plans  sync.Pool   // of *plan, for routed batches
+
+	_       [128]byte // what producers write is kept off the lines above
+	turnMu  sync.Mutex
+	turn    int          // partition of the next round-robin event
+	batches atomic.Int64 // round-robin batches that may be appending
+
+	_        [128]byte
+	groupsMu sync.Mutex
+	groups   map[string]*Group[T]
+}
+
+// Open returns a new topic in memory, or opens one on disk when Config.Dir is
+// set. The error matches [penstock.ErrInvalid] and names the field when the
+// configuration is wrong; nothing was made then (BQ-3).
+func Open[T any](c Config[T]) (*Topic[T], error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
+	}
+	t := &Topic[T]{
+		config: c,
+		clock:  seglog.NewClock(),
+		logger: c.Logger.With("topic", c.Name),
+		full:   fmt.Errorf("topic %q: %w", c.Name, penstock.ErrFull),
+		groups: make(map[string]*Group[T]),
+	}
+	t.plans.New = func() any { return new(plan) }
+	t.byKey, _ = c.Router.(keyRouter)
+	if c.Capacity > 0 {
+		budget, err := demand.NewBudget(demand.BudgetConfig{Events: c.Capacity, Refill: t.refill})
+		if err != nil {
+			return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
+		}
+		t.budget = budget
+	}
+	t.parts = make([]*partition[T], c.Partitions)
+	for i := range t.parts {
+		t.parts[i] = newPartition[T](i)
+	}
+	if c.Dir == "" {
+		for _, p := range t.parts {
+			p.log = seglog.New[T](seglog.Config{SegmentSize: c.SegmentSize, Clock: t.clock})
+		}
+		return t, nil
+	}
+	engine, err := openFileEngine(t)
+	if err != nil {
+		return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
+	}
+	t.disk = engine
+	return t, nil
+}
+
+// Name returns the topic's name.
+func (t *Topic[T]) Name() string { return t.config.Name }
+
+// Partitions returns the number of partitions.
+func (t *Topic[T]) Partitions() int { return len(t.parts) }
+
+// refill collects the capacity that commits have freed since the last call
+// (BQ-48). The budget calls it with its mutex held, one call at a time.
+func (t *Topic[T]) refill() (int, penstock.Bytes) {
+	n := 0
+	for _, p := range t.parts {
+		if mark := p.marks.Committed(); mark > p.returned {
+			n += int(mark - p.returned)
+			p.returned = mark
+		}
+	}
+	return n, 0
+}
+
+// pressed reports whether producers wait for capacity.
+func (t *Topic[T]) pressed() bool { return t.budget != nil && t.budget.Waiting() > 0 }
+
+// freed tells producers in line that commits may have made room. It costs one
+// load while nobody waits.
+func (t *Topic[T]) freed() {
+	if t.budget != nil && t.budget.Waiting() > 0 {
+		t.budget.Poke()
+	}
+}
+
+// Close ends the topic: producers and consumers that wait return
+// [penstock.ErrClosed], and so does every later call. A topic in memory is
+// gone with everything in it; a topic on disk is synced first. Close waits for
+// the storage, not for handlers; a second call does nothing.
+func (t *Topic[T]) Close() error {
+	if t.closed.Swap(true) {
+		return nil
+	}
+	if t.budget != nil {
+		t.budget.Close()
+	}
+	t.groupsMu.Lock()
+	groups := t.groups
+	t.groups = nil
+	t.groupsMu.Unlock()
+	for _, g := range groups {
+		g.shut()
+	}
+	t.clock.Stop()
+	if t.disk != nil {
+		if err := t.disk.close(); err != nil {
+			return fmt.Errorf("close topic %q: %w", t.config.Name, err)
+		}
+	}
+	return nil
+}
