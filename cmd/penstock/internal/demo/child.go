@@ -1,0 +1,223 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/wire"
+)
+
+// NodeError says that the node ended by itself, or did not start.
+type NodeError struct {
+	Code int    // its exit code, -1 when it has none
+	Said string // the last line that it wrote to standard error
+}
+
+func (e *NodeError) Error() string {
+	if e.Said != "" {
+		return fmt.Sprintf("the node ended with exit code %d: %s", e.Code, e.Said)
+	}
+	return fmt.Sprintf("the node ended with exit code %d and said nothing", e.Code)
+}
+
+var errNotReady = errors.New("the node did not become ready in time")
+
+// child keeps one node process alive: it starts the first, replaces the ones
+// that crash kills, and stops the last.
+//
+// Invariant: at most one process lives at any time. ready is open while no
+// node is ready; url is valid when ready is closed.
+type child struct {
+	command func() *exec.Cmd
+	config  wire.NodeConfig
+	log     io.Writer // where the node's standard error goes; nil = nowhere
+	failed  func(error)
+
+	mu     sync.Mutex
+	proc   *process
+	ready  chan struct{}
+	url    string
+	rssMax int64 // bytes, over all processes that ended
+}
+
+// process is one life of the node.
+type process struct {
+	cmd      *exec.Cmd
+	stdin    io.WriteCloser
+	expected bool          // its end was asked for; guarded by child.mu
+	ended    chan struct{} // closed when it has ended and is reaped
+	said     lastLine
+}
+
+func newChild(command func() *exec.Cmd, config wire.NodeConfig, log io.Writer, failed func(error)) *child {
+	return &child{command: command, config: config, log: log, failed: failed, ready: make(chan struct{})}
+}
+
+// start starts the next incarnation and returns when it is ready.
+func (c *child) start(ctx context.Context) error {
+	c.config.Incarnation++
+	p := &process{cmd: c.command(), ended: make(chan struct{})}
+	p.said.next = c.log
+	p.cmd.Stderr = &p.said
+	separate(p.cmd)
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.stdin = stdin
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start the node: %w", err)
+	}
+	c.mu.Lock()
+	c.proc = p
+	c.mu.Unlock()
+	answer := make(chan wire.Ready, 1)
+	// Reads the one line and then the end of the node's output, reaps the
+	// process, and ends with it.
+	go c.attend(p, stdout, answer)
+	if err := json.NewEncoder(stdin).Encode(c.config); err != nil {
+		_ = p.cmd.Process.Kill() // attend reports what it said
+	}
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	select {
+	case r := <-answer:
+		c.mu.Lock()
+		c.url = r.URL
+		close(c.ready)
+		c.mu.Unlock()
+		return nil
+	case <-p.ended:
+		return p.error()
+	case <-timeout.C:
+		return errNotReady
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// attend takes care of one process until it has ended.
+func (c *child) attend(p *process, stdout io.Reader, answer chan<- wire.Ready) {
+	lines := bufio.NewReader(stdout)
+	var r wire.Ready
+	if line, err := lines.ReadBytes('\n'); err == nil && json.Unmarshal(line, &r) == nil && r.URL != "" {
+		answer <- r
+	}
+	_, _ = io.Copy(io.Discard, lines) // to the end, as Wait wants it
+	_ = p.cmd.Wait()                  // the state says more than the error
+	c.mu.Lock()
+	c.rssMax = max(c.rssMax, maxRSS(p.cmd.ProcessState))
+	expected := p.expected
+	c.mu.Unlock()
+	close(p.ended)
+	if !expected {
+		c.failed(p.error())
+	}
+}
+
+func (p *process) error() error {
+	return &NodeError{Code: p.cmd.ProcessState.ExitCode(), Said: p.said.String()}
+}
+
+// wait returns the URL of a node that is ready, waiting for one.
+func (c *child) wait(ctx context.Context) (string, error) {
+	for {
+		c.mu.Lock()
+		ready, url := c.ready, c.url
+		c.mu.Unlock()
+		select {
+		case <-ready:
+			return url, nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// crash kills the node without a warning (SIGKILL where there are signals)
+// and starts the next one. killed is called in between.
+func (c *child) crash(ctx context.Context, killed func()) error {
+	c.mu.Lock()
+	p := c.proc
+	p.expected = true
+	c.ready = make(chan struct{})
+	c.mu.Unlock()
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill the node: %w", err)
+	}
+	<-p.ended
+	killed()
+	return c.start(ctx)
+}
+
+// stop asks the node to stop, and kills it when it has not ended in time.
+// clean is false then, or when it ended with an exit code other than 0.
+func (c *child) stop(limit time.Duration) (clean bool) {
+	c.mu.Lock()
+	p := c.proc
+	if p != nil {
+		p.expected = true
+	}
+	c.mu.Unlock()
+	if p == nil {
+		return true
+	}
+	_, _ = io.WriteString(p.stdin, wire.Stop+"\n") // it may have ended already
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case <-p.ended:
+	case <-timeout.C:
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return false
+	}
+	return p.cmd.ProcessState.ExitCode() == 0
+}
+
+// rss returns the largest resident set of all processes that have ended.
+func (c *child) rss() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rssMax
+}
+
+// lastLine passes on what is written and remembers the last line. It is used
+// by one goroutine until the process has ended.
+type lastLine struct {
+	next io.Writer
+	line []byte
+	done bool // line is whole
+}
+
+const maxSaid = 1000 // bytes of a line that are remembered
+
+func (l *lastLine) Write(b []byte) (int, error) {
+	for _, c := range b {
+		switch {
+		case c == '\n':
+			l.done = true
+		case l.done:
+			l.line, l.done = append(l.line[:0], c), false
+		case len(l.line) < maxSaid:
+			l.line = append(l.line, c)
+		}
+	}
+	if l.next != nil {
+		return l.next.Write(b)
+	}
+	return len(b), nil
+}
+
+func (l *lastLine) String() string { return string(l.line) }

@@ -1,0 +1,120 @@
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+)
+
+// source makes the events of a run, one after the other. It is used by one
+// goroutine.
+type source interface {
+	// next returns the key ("" = none) and the data of the next event, one
+	// JSON value that belongs to the caller. io.EOF ends the run's production
+	// well, any other error makes the run fail.
+	next() (key string, data []byte, err error)
+}
+
+// generator makes orders of customers, the same ones for the same seed.
+type generator struct {
+	rand *rand.Rand
+	n    int
+}
+
+func newGenerator(seed uint64) *generator {
+	return &generator{rand: rand.New(rand.NewPCG(seed, 1))}
+}
+
+func (g *generator) next() (string, []byte, error) {
+	g.n++
+	customer := "customer-" + strconv.Itoa(g.rand.IntN(customers)+1)
+	data := fmt.Appendf(nil, `{"order":%d,"customer":%q,"total_cents":%d,"items":%d}`,
+		g.n, customer, g.rand.IntN(20_000), g.rand.IntN(9)+1)
+	return customer, data, nil
+}
+
+// inputError is a line of the input that cannot be sent.
+type inputError struct {
+	line int
+	why  string
+}
+
+func (e *inputError) Error() string { return fmt.Sprintf("input line %d: %s", e.line, e.why) }
+
+// input reads NDJSON. Blank lines are skipped.
+type input struct {
+	lines *bufio.Reader
+	key   string
+	line  int
+}
+
+func newInput(r io.Reader, key string) *input {
+	return &input{lines: bufio.NewReaderSize(r, 64<<10), key: key}
+}
+
+func (in *input) next() (string, []byte, error) {
+	for {
+		line, err := in.readLine()
+		if len(line) == 0 {
+			if err != nil {
+				return "", nil, err
+			}
+			continue
+		}
+		if !json.Valid(line) {
+			return "", nil, &inputError{in.line, "is not one JSON value"}
+		}
+		key, err := in.keyOf(line)
+		return key, line, err
+	}
+}
+
+// readLine returns the next line without the space around it. The error is
+// io.EOF only when nothing was read.
+func (in *input) readLine() ([]byte, error) {
+	in.line++
+	var line []byte
+	for {
+		part, err := in.lines.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, &inputError{in.line, fmt.Sprintf("is longer than %d bytes", maxLine)}
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil, err == io.EOF && len(line) > 0:
+			return bytes.TrimSpace(line), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+func (in *input) keyOf(line []byte) (string, error) {
+	if in.key == "" {
+		return "", nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return "", &inputError{in.line, "is not a JSON object, so it has no field " + strconv.Quote(in.key)}
+	}
+	raw, ok := fields[in.key]
+	if !ok || string(raw) == "null" {
+		return "", nil // no key: no order is asked of it
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		text = string(raw) // numbers and the like are keys as they are written
+	}
+	if len(text) > maxKey {
+		return "", &inputError{in.line, fmt.Sprintf("field %q is longer than %d bytes", in.key, maxKey)}
+	}
+	return text, nil
+}
+
+// maxKey is the largest key that the edge takes.
+const maxKey = 1024
