@@ -29,6 +29,10 @@ func NewBatch[T any](values []T, d *Delivery) Batch[T] {
 	return Batch[T]{values: values, d: d, gen: d.gen}
 }
 
+// Fill is [NewBatch] in place: it makes b the batch of values and d. It spares
+// carriers a copy where that is a part of what a delivery costs.
+func (b *Batch[T]) Fill(values []T, d *Delivery) { b.values, b.d, b.gen = values, d, d.gen }
+
 // Len returns the number of events; it is never 0 for a delivered batch.
 func (b Batch[T]) Len() int { return len(b.values) }
 

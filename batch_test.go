@@ -124,6 +124,23 @@ func TestFailFromManyGoroutines(t *testing.T) {
 	}
 }
 
+func TestFillMakesTheBatchOfADelivery(t *testing.T) {
+	var d penstock.Delivery
+	var b penstock.Batch[int]
+	for round := range 3 {
+		d.First = penstock.Offset(round)
+		values := []int{round, round + 1}
+		b.Fill(values, &d)
+		if diff := cmp.Diff(penstock.NewBatch(values, &d), b, cmp.AllowUnexported(penstock.Batch[int]{}), cmp.Comparer(func(a, b *penstock.Delivery) bool { return a == b })); diff != "" {
+			t.Fatalf("round %d (-NewBatch +Fill):\n%s", round, diff)
+		}
+		b.Fail(1, nil)
+		if got := indexes(d.Settle()); !slices.Equal(got, []int{1}) {
+			t.Fatalf("round %d: failed %v, want event 1", round, got)
+		}
+	}
+}
+
 func TestFailModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d penstock.Delivery
