@@ -1,0 +1,290 @@
+package settle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// WindowMax is how many offsets above the commit are delivered at most. While
+// the lowest of them stays unsettled, nothing beyond is delivered, so neither
+// memory nor the stored bitmap can grow (FM-73, ST-145).
+const WindowMax = 4096
+
+// Config of a [Machine].
+type Config struct {
+	Policy Policy
+	// Committed is the lowest offset that is not settled: where to begin.
+	Committed penstock.Offset
+	// Completed is what [Machine.AppendCompleted] returned when Committed was
+	// stored: settled offsets above it, which are not delivered again.
+	Completed []byte
+	// Rand returns the random numbers in [0, 1) for jitter; nil takes
+	// math/rand/v2.
+	Rand func() float64
+}
+
+// Machine is the settlement of one partition for one group, or of one stream
+// for one subscription. It is not safe for concurrent use; making one starts
+// nothing, and it needs no closing.
+//
+// Invariants: runs are sorted, disjoint and not empty, and lie in [committed,
+// next); the offsets of [committed, next) in no run are settled. committed is
+// the first offset of the first run, or next when there is none. next is
+// at most committed + WindowMax. completed holds settled runs above next,
+// restored from storage.
+type Machine struct {
+	policy Policy
+	random func() float64
+
+	next      penstock.Offset // the lowest that was never delivered
+	runs      []run           // unsettled
+	waiting   int             // how many runs are not in hand
+	completed []extent        // above next, sorted, disjoint, not touching
+	serial    uint64          // of the last span
+	fault     error
+	scratch   []run // spare memory for Settle
+}
+
+// extent is a range of offsets [from, to).
+type extent struct{ from, to penstock.Offset }
+
+// run is a range of unsettled offsets that share their fate.
+type run struct {
+	extent
+	attempt  int       // which delivery it is in, or waits for; of a dead letter, how many were made
+	dead     bool      // is to be handed over, or is being so
+	handOver int       // failed attempts to hand over
+	inHand   bool      // delivered and not settled
+	serial   uint64    // of the span, while in hand
+	due      time.Time // when to deliver again, while not in hand
+	cause    error     // of the last failed attempt
+	refusal  error     // of the last failed attempt to hand over
+}
+
+// New returns a machine that continues from a stored commit. The error matches
+// [penstock.ErrInvalid] when the policy is wrong or Completed was not made by
+// [Machine.AppendCompleted].
+func New(c Config) (*Machine, error) {
+	if err := c.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	completed, err := parseCompleted(c.Committed, c.Completed)
+	if err != nil {
+		return nil, err
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Float64
+	}
+	m := &Machine{policy: c.Policy, random: c.Rand, next: c.Committed, completed: completed}
+	m.skipCompleted()
+	return m, nil
+}
+
+// Next returns what to deliver now, at most max events of [committed, end): the
+// lowest span that is due for a retry or as a dead letter, else new events. end
+// is one past the newest event that can be read. It returns false when there is
+// nothing to deliver yet: no new events, a retry that is not due (new events
+// wait behind it, so that the partition keeps its order; see [Machine.Due]), a
+// full window or a fault ([Machine.Blocked] says which). The span stays in hand
+// until it is settled; several may be in hand at once.
+func (m *Machine) Next(now time.Time, end penstock.Offset, max int) (Span, bool) {
+	if max <= 0 || m.fault != nil {
+		return Span{}, false
+	}
+	if m.waiting > 0 {
+		i := m.firstWaiting()
+		if now.Before(m.runs[i].due) {
+			return Span{}, false
+		}
+		return m.again(i, now, max), true
+	}
+	limit := m.limit(end)
+	if m.next >= limit {
+		return Span{}, false
+	}
+	from, to := m.next, limit
+	if to-from > penstock.Offset(max) {
+		to = from + penstock.Offset(max)
+	}
+	m.next = to
+	m.skipCompleted()
+	return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs)), true
+}
+
+// limit returns where the next new span has to end at the latest.
+func (m *Machine) limit(end penstock.Offset) penstock.Offset {
+	limit := end
+	if first := m.Committed(); limit > first && limit-first > WindowMax {
+		limit = first + WindowMax
+	}
+	if len(m.completed) > 0 {
+		limit = min(limit, m.completed[0].from)
+	}
+	return limit
+}
+
+// skipCompleted moves next over settled offsets that were restored.
+func (m *Machine) skipCompleted() {
+	for len(m.completed) > 0 && m.completed[0].from <= m.next {
+		m.next = m.completed[0].to
+		m.completed = m.completed[1:]
+	}
+}
+
+func (m *Machine) firstWaiting() int {
+	return slices.IndexFunc(m.runs, func(r run) bool { return !r.inHand })
+}
+
+// again puts the run at i in hand once more: a part of it when it is longer
+// than max, together with those that follow it seamlessly when they are due
+// for the same attempt.
+func (m *Machine) again(i int, now time.Time, max int) Span {
+	r := m.runs[i]
+	if n := penstock.Offset(max); r.to-r.from > n {
+		rest := r
+		r.to = r.from + n
+		rest.from = r.to
+		m.runs = slices.Insert(m.runs, i+1, rest)
+		m.waiting++
+	}
+	last := i + 1
+	for ; !r.dead && last < len(m.runs); last++ {
+		f := m.runs[last]
+		if f.inHand || f.dead || f.from != r.to || f.attempt != r.attempt || now.Before(f.due) ||
+			f.to-r.from > penstock.Offset(max) {
+			break
+		}
+		r.to = f.to
+	}
+	m.runs = slices.Delete(m.runs, i, last)
+	m.waiting -= last - i
+	return m.hand(r, i)
+}
+
+// hand puts r in hand and inserts it at i.
+func (m *Machine) hand(r run, i int) Span {
+	m.serial++
+	r.inHand, r.serial = true, m.serial
+	if i == len(m.runs) {
+		m.runs = append(m.runs, r)
+	} else {
+		m.runs = slices.Insert(m.runs, i, r)
+	}
+	return Span{From: r.from, To: r.to, Attempt: r.attempt, DeadLetter: r.dead, Cause: deadCause(r), serial: r.serial}
+}
+
+func deadCause(r run) error {
+	if r.dead {
+		return r.cause
+	}
+	return nil
+}
+
+// Settle ends a delivery at time now: the events named by outcomes have their
+// verdicts, all others of s are done. Outcomes are sorted by offset, do not
+// overlap and lie inside s. The slice is not kept. It returns [ErrLate], and
+// changes nothing, when no event of s is in hand by this span any more; events
+// that are not in hand any more are left as they are. A whole span in the order
+// of delivery takes constant time and allocates nothing.
+func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
+	if len(outcomes) == 0 && len(m.runs) > 0 {
+		if r := &m.runs[0]; r.inHand && r.serial == s.serial && r.from == s.From && r.to == s.To {
+			m.runs = slices.Delete(m.runs, 0, 1)
+			return nil
+		}
+	}
+	mustFit(s, outcomes)
+	delay := m.delays(now)
+	out, found := m.scratch[:0], false
+	for _, r := range m.runs {
+		if !r.inHand || r.serial != s.serial || r.to <= s.From || r.from >= s.To {
+			out = append(out, r)
+			continue
+		}
+		found = true
+		if r.from < s.From {
+			out = append(out, r.part(r.from, s.From))
+		}
+		for _, o := range outcomes {
+			from, to := max(r.from, o.From), min(r.to, o.To)
+			if from < to && o.Verdict != Done {
+				out = append(out, m.judge(r.part(from, to), o, delay))
+			}
+		}
+		if r.to > s.To {
+			out = append(out, r.part(s.To, r.to))
+		}
+	}
+	if !found {
+		clear(out)
+		return ErrLate
+	}
+	clear(m.runs) // drop the errors
+	m.scratch, m.runs = m.runs[:0], out
+	m.waiting = 0
+	for i := range m.runs {
+		if !m.runs[i].inHand {
+			m.waiting++
+		}
+	}
+	return nil
+}
+
+// judge returns r, which was in hand, as it waits after a verdict other than
+// Done.
+func (m *Machine) judge(r run, o Outcome, delay func(failed int, o Outcome) time.Time) run {
+	if o.Cause == nil {
+		o.Cause = errNoCause
+	}
+	r.inHand, r.serial, r.due = false, 0, time.Time{}
+	switch {
+	case o.Verdict == Fault:
+		m.fault = o.Cause
+	case r.dead:
+		r.handOver++
+		r.refusal = o.Cause
+		r.due = delay(r.handOver, o)
+	case o.Verdict == DeadLetter, m.policy.Attempts > 0 && r.attempt >= m.policy.Attempts:
+		r.dead, r.cause = true, o.Cause
+	default:
+		r.due, r.cause = delay(r.attempt, o), o.Cause
+		r.attempt++
+	}
+	return r
+}
+
+// delays returns when a run is due after a number of failures. One random
+// number serves a whole settlement, so that events which failed together come
+// again together.
+func (m *Machine) delays(now time.Time) func(failed int, o Outcome) time.Time {
+	random := -1.0
+	return func(failed int, o Outcome) time.Time {
+		if o.After > 0 {
+			return now.Add(o.After)
+		}
+		if random < 0 {
+			random = m.random()
+		}
+		return now.Add(m.policy.Backoff.Delay(failed, random))
+	}
+}
+
+// part returns the part [from, to) of r.
+func (r run) part(from, to penstock.Offset) run {
+	r.from, r.to = from, to
+	return r
+}
+
+func mustFit(s Span, outcomes []Outcome) {
+	at := s.From
+	for _, o := range outcomes {
+		if o.From < at || o.To <= o.From || o.To > s.To {
+			panic(fmt.Sprintf("settle: outcome [%d, %d) does not fit span [%d, %d) in order", o.From, o.To, s.From, s.To))
+		}
+		at = o.To
+	}
+}

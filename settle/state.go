@@ -1,0 +1,122 @@
+package settle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+var errNoCause = errors.New("no cause given")
+
+// Committed returns the lowest offset that is not settled. It never moves back.
+func (m *Machine) Committed() penstock.Offset {
+	if len(m.runs) > 0 {
+		return m.runs[0].from
+	}
+	return m.next
+}
+
+// Delivered returns one past the highest offset that was ever delivered.
+func (m *Machine) Delivered() penstock.Offset { return m.next }
+
+// Unsettled returns how many events were delivered and are not settled: in
+// hand, or waiting for a retry or to be handed over.
+func (m *Machine) Unsettled() int {
+	n := 0
+	for _, r := range m.runs {
+		n += int(r.to - r.from)
+	}
+	return n
+}
+
+// InHand returns how many events are in hand.
+func (m *Machine) InHand() int {
+	n := 0
+	for _, r := range m.runs {
+		if r.inHand {
+			n += int(r.to - r.from)
+		}
+	}
+	return n
+}
+
+// Due returns when Next has a span to deliver again, which may lie in the past.
+// It returns false when nothing waits for a retry, or a fault stops all.
+func (m *Machine) Due() (time.Time, bool) {
+	if m.waiting == 0 || m.fault != nil {
+		return time.Time{}, false
+	}
+	return m.runs[m.firstWaiting()].due, true
+}
+
+// Fault returns the cause of the fault that stopped the machine, nil while
+// there is none.
+func (m *Machine) Fault() error { return m.fault }
+
+// Reason is why new events are not delivered.
+type Reason uint8
+
+const (
+	// NotBlocked: new events are delivered as they come.
+	NotBlocked Reason = iota
+	// Retrying: an event failed and waits for its next attempt.
+	Retrying
+	// DeadLettering: an event was given up and could not be handed over yet.
+	DeadLettering
+	// WindowFull: the lowest unsettled event has WindowMax offsets behind it.
+	WindowFull
+	// Faulted: a fault stopped the machine.
+	Faulted
+)
+
+// Blocked says why new events wait, and for which event.
+type Blocked struct {
+	Reason   Reason
+	Offset   penstock.Offset // the event in the way
+	Attempt  int             // how many attempts it has had
+	Attempts int             // how many it gets; negative when there is no limit
+	Due      time.Time       // of its next attempt, if it waits for one
+	Cause    error           // of its last failure
+}
+
+// Blocked returns why new events are not delivered now. It allocates nothing.
+func (m *Machine) Blocked() Blocked {
+	b := Blocked{Attempts: m.policy.Attempts, Offset: m.Committed()}
+	switch {
+	case m.fault != nil:
+		b.Reason, b.Cause = Faulted, m.fault
+	case m.waiting > 0:
+		r := m.runs[m.firstWaiting()]
+		b.Reason, b.Offset, b.Attempt, b.Due, b.Cause = Retrying, r.from, r.attempt-1, r.due, r.cause
+		if r.dead {
+			b.Reason, b.Attempt = DeadLettering, r.attempt
+			if r.refusal != nil {
+				b.Cause = r.refusal
+			}
+		}
+	case m.next-m.Committed() >= WindowMax:
+		b.Reason = WindowFull
+	}
+	return b
+}
+
+// String returns the reason in words, "" when nothing is blocked.
+func (b Blocked) String() string {
+	switch b.Reason {
+	case Retrying:
+		of := ""
+		if b.Attempts > 0 {
+			of = fmt.Sprintf(" of %d", b.Attempts)
+		}
+		return fmt.Sprintf("offset %d waits for attempt %d%s: %v", b.Offset, b.Attempt+1, of, b.Cause)
+	case DeadLettering:
+		return fmt.Sprintf("offset %d is given up after %d attempts and waits to be handed over as a dead letter: %v", b.Offset, b.Attempt, b.Cause)
+	case WindowFull:
+		return fmt.Sprintf("offset %d is not settled and holds the %d offsets behind it, which is the limit", b.Offset, WindowMax)
+	case Faulted:
+		return fmt.Sprintf("stopped by a fault at offset %d: %v", b.Offset, b.Cause)
+	}
+	return ""
+}
