@@ -1,0 +1,203 @@
+package segfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+)
+
+// maxGroupBytes bounds what one group commit writes with one call.
+const maxGroupBytes = 4 << 20
+
+// group is the frames that are written and synced together.
+//
+// Invariants: frames is not touched after the committer took the group; firsts,
+// failed and err are written before done is closed and not afterwards. The
+// frames [0, failed) are appended, the others failed with err.
+type group struct {
+	frames []*Frame
+	lens   []int
+	bytes  int64
+	firsts []penstock.Offset
+	failed int
+	err    error
+	done   chan struct{}
+}
+
+// Receipt is an append that may still be under way. The zero Receipt belongs
+// to nothing. It is safe for concurrent use.
+type Receipt struct {
+	g     *group
+	i     int
+	first penstock.Offset
+	err   error
+	n     int
+	level penstock.Durability
+}
+
+var closedChannel = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Done returns a channel that is closed when Wait would not block.
+func (r Receipt) Done() <-chan struct{} {
+	if r.g == nil {
+		return closedChannel
+	}
+	return r.g.done
+}
+
+// Level returns the level that the append has reached when Wait returns nil.
+func (r Receipt) Level() penstock.Durability { return r.level }
+
+// Len returns the number of records of the append.
+func (r Receipt) Len() int { return r.n }
+
+// Wait blocks until the append reached its level or failed, or ctx ends; the
+// append goes on in the last case. It returns the offset of the first record.
+// Errors: [penstock.ErrDiskFull], nothing was kept and the partition works
+// again when there is room; [penstock.ErrUnknownOutcome], a write or sync
+// failed and the records may or may not be found when the topic is opened
+// again; otherwise why the partition takes no appends.
+func (r Receipt) Wait(ctx context.Context) (penstock.Offset, error) {
+	if r.g == nil {
+		return r.first, r.err
+	}
+	select {
+	case <-r.g.done:
+	default:
+		select {
+		case <-r.g.done:
+		case <-ctx.Done():
+			return 0, penstock.ContextError(ctx)
+		}
+	}
+	if r.i >= r.g.failed {
+		return 0, r.g.err
+	}
+	return r.g.firsts[r.i], nil
+}
+
+// Check returns an error that matches [penstock.ErrTooLarge] when the frame is
+// larger than the configuration allows. Nothing is moved: check all frames of
+// a batch before the first is appended.
+func (p *Partition) Check(f *Frame) error {
+	if len(f.ends) == 0 {
+		return &penstock.FieldError{Field: "frame", Reason: "has no records"}
+	}
+	if n := penstock.Bytes(len(f.buf)) + penstock.Bytes(4*len(f.ends)); n > p.cfg.MaxFrame || penstock.Bytes(f.Size()) > p.cfg.MaxFrame {
+		return fmt.Errorf("%d records in a frame of %d bytes, at most %d: %w", len(f.ends), f.Size(), int64(p.cfg.MaxFrame), penstock.ErrTooLarge)
+	}
+	return nil
+}
+
+// Append hands the frame to the partition: all of its records become readable
+// or none. It takes the frame over in every case. Frames appended one after
+// the other keep that order. Append blocks only while more than MaxPending
+// bytes wait, until there is room or ctx ends; at level written it writes the
+// frame itself when nobody else is writing. An error means that nothing was
+// appended: it matches that of ctx, [penstock.ErrTooLarge], [penstock.ErrClosed],
+// or says why the partition takes no appends; see [Receipt.Wait] for the rest.
+func (p *Partition) Append(ctx context.Context, f *Frame) (Receipt, error) {
+	err := p.Check(f)
+	if err == nil && ctx.Err() != nil {
+		err = penstock.ContextError(ctx)
+	}
+	if err != nil {
+		f.Release()
+		return Receipt{}, fmt.Errorf("append partition %d: %w", p.id, err)
+	}
+	r := Receipt{n: f.Len(), level: p.cfg.Durability}
+	size := int64(f.Size())
+	p.mu.Lock()
+	if err := p.waitLocked(ctx, size); err != nil {
+		p.mu.Unlock()
+		f.Release()
+		return Receipt{}, fmt.Errorf("append partition %d: %w", p.id, err)
+	}
+	if !p.busy && p.cfg.Durability == penstock.Written {
+		p.busy = true
+		p.mu.Unlock()
+		r.first, r.err = p.commitOne(f)
+		p.handOn()
+		return r, nil
+	}
+	r.g, r.i = p.collectLocked(f, size)
+	start := !p.busy
+	p.busy = true
+	p.mu.Unlock()
+	if start {
+		// The committer: ends by itself when nothing is left to write; Close waits for it.
+		go p.work()
+	}
+	return r, nil
+}
+
+// waitLocked returns when size more bytes may wait. It runs with mu held and
+// gives it up while it blocks.
+func (p *Partition) waitLocked(ctx context.Context, size int64) error {
+	for {
+		switch {
+		case p.closing:
+			return penstock.ErrClosed
+		case p.fault != nil:
+			return p.fault
+		case p.broken != nil:
+			return p.broken
+		case p.pending == 0 || p.pending+size <= int64(p.cfg.MaxPending):
+			return nil
+		}
+		if p.room == nil {
+			p.room = make(chan struct{})
+		}
+		room := p.room
+		p.mu.Unlock()
+		select {
+		case <-room:
+			p.mu.Lock()
+		case <-ctx.Done():
+			p.mu.Lock()
+			return penstock.ContextError(ctx)
+		}
+	}
+}
+
+// collectLocked adds the frame to the group that is being collected.
+func (p *Partition) collectLocked(f *Frame, size int64) (*group, int) {
+	var g *group
+	if n := len(p.queue); n > 0 && p.queue[n-1].bytes+size <= maxGroupBytes {
+		g = p.queue[n-1]
+	} else {
+		g = &group{done: make(chan struct{})}
+		p.queue = append(p.queue, g)
+	}
+	g.frames = append(g.frames, f)
+	g.lens = append(g.lens, f.Len())
+	g.bytes += size
+	p.pending += size
+	return g, len(g.frames) - 1
+}
+
+// handOn gives the baton to a committer when there is work, else back.
+func (p *Partition) handOn() {
+	p.mu.Lock()
+	if len(p.queue) == 0 && len(p.tasks) == 0 {
+		p.busy = false
+		p.armLocked()
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	// The committer: ends by itself when nothing is left to write; Close waits for it.
+	go p.work()
+}
+
+// writeError turns an error of the file system into the one that callers test
+// for.
+func writeError(err error) error {
+	if errors.Is(err, vfs.ErrNoSpace) {
+		return fmt.Errorf("%w: %w", penstock.ErrDiskFull, err)
+	}
+	return fmt.Errorf("%w: %w", penstock.ErrUnknownOutcome, err)
+}

@@ -1,0 +1,160 @@
+package segfile
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// idleBarrier is how long a partition at level synced is idle before a barrier
+// frame proves that its last frames were synced, and the longest time that a
+// cursor stored without a sync stays unsynced.
+const idleBarrier = 100 * time.Millisecond
+
+// armLocked starts the timer when something is left to do later.
+func (p *Partition) armLocked() {
+	if p.armed || p.closing || p.broken != nil || p.fault != nil {
+		return
+	}
+	wait := idleBarrier
+	switch {
+	case p.cfg.Durability == penstock.Written && p.written != p.safe:
+		wait = p.cfg.SyncEvery.Interval
+	case p.loose, p.dirtyLocked():
+	default:
+		return
+	}
+	p.armed, p.seen = true, p.counts.frames
+	if p.timer == nil {
+		// Runs onTimer and ends; stopped by Close, and counted in bg while it works.
+		p.timer = time.AfterFunc(wait, p.onTimer)
+	} else {
+		p.timer.Reset(wait)
+	}
+}
+
+// onTimer syncs what is unsynced, or writes a barrier when nothing was
+// appended since the timer was armed.
+func (p *Partition) onTimer() {
+	p.mu.Lock()
+	p.armed = false
+	if p.closing || p.broken != nil || p.fault != nil {
+		p.mu.Unlock()
+		return
+	}
+	barrier := p.loose && p.seen == p.counts.frames && !p.busy
+	if barrier {
+		p.busy = true
+		p.bg.Add(1)
+	}
+	p.mu.Unlock()
+	if barrier {
+		if err := p.writeBarrier(); err != nil {
+			p.cfg.Logger.Warn("no barrier frame", "topic", p.cfg.Topic, "partition", p.id, "err", err)
+		}
+		p.bg.Done()
+		p.handOn()
+	}
+	p.syncInBackground(true)
+	p.mu.Lock()
+	p.armLocked()
+	p.mu.Unlock()
+}
+
+// syncInBackground starts a background sync when one is due: at level written
+// when its limits are reached, or, with now, for anything unsynced.
+func (p *Partition) syncInBackground(now bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	every := p.cfg.SyncEvery
+	due := now
+	if !due && p.written.seg != nil {
+		events, size := p.written.end-p.safe.end, p.written.pos
+		if p.safe.seg == p.written.seg {
+			size -= p.safe.pos
+		}
+		due = every.Events > 0 && events >= penstock.Offset(every.Events) || every.Bytes > 0 && size >= int64(every.Bytes)
+	}
+	if !due || p.syncing || p.closing || p.broken != nil {
+		return
+	}
+	unsynced := p.cfg.Durability == penstock.Written && p.written != p.safe || p.dirtyLocked()
+	if !unsynced {
+		return
+	}
+	p.syncing = true
+	p.bg.Add(1)
+	// One background sync: ends by itself; waited for by Close.
+	go p.background()
+}
+
+// background syncs the log and then the cursors, in this order, so that no
+// cursor is made durable ahead of the log.
+func (p *Partition) background() {
+	defer p.bg.Done()
+	err := p.syncLog()
+	if err == nil {
+		p.syncCursors()
+	}
+	p.mu.Lock()
+	p.syncing = false
+	p.armLocked()
+	p.mu.Unlock()
+}
+
+// syncLog makes what was written before the call durable. It may run beside
+// the holder of the baton.
+func (p *Partition) syncLog() error {
+	p.mu.Lock()
+	m := p.written
+	if m.seg == nil || m == p.safe || m.sealed || p.broken != nil { // a sealed segment is synced by its seal
+		err := p.broken
+		p.mu.Unlock()
+		return err
+	}
+	f, err := m.seg.acquire() // open already: the writer holds it
+	p.mu.Unlock()
+	if err != nil {
+		return p.stop(writeError(err))
+	}
+	if err := f.Sync(); err != nil {
+		_ = m.seg.release() // the sync's error says more
+		return p.stop(fmt.Errorf("%w: sync of %s: %w", penstock.ErrUnknownOutcome, segmentName(m.seg.hdr.base), err))
+	}
+	p.secured(m)
+	return m.seg.release()
+}
+
+// Sync makes every event acknowledged before the call durable, whatever the
+// level. It blocks for one sync of the disk.
+func (p *Partition) Sync() error { return p.syncLog() }
+
+// writeBarrier writes a frame without records, whose durable position proves
+// that everything before it was synced, and syncs it. It needs the baton.
+func (p *Partition) writeBarrier() error {
+	p.mu.Lock()
+	m := p.written
+	p.loose = false // whatever becomes of it: one attempt per idle time
+	p.mu.Unlock()
+	if m.seg == nil || m.sealed || p.safePosition(m.seg) < m.pos ||
+		m.pos+frameHeaderSize+int64(sealSize(indexEntries(m.seg.hdr.size))) > m.seg.hdr.size {
+		return nil
+	}
+	b := make([]byte, frameHeaderSize)
+	now := time.Now().UnixNano()
+	h := header{kind: typeBarrier, base: m.end, epoch: p.w.epoch, time: now, maxTime: now, durable: m.pos}
+	h.put(b, m.seg.seed)
+	if _, err := p.w.file.WriteAt(b, m.pos); err != nil {
+		return p.writeFailed(err, m)
+	}
+	m.pos += frameHeaderSize
+	p.mu.Lock()
+	p.written = m
+	p.mu.Unlock()
+	if err := p.syncWritten(); err != nil {
+		return err
+	}
+	p.publish(m)
+	return nil
+}

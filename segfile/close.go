@@ -1,0 +1,74 @@
+package segfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// close ends the partition: see [Log.Close].
+func (p *Partition) close() error {
+	p.mu.Lock()
+	p.closing = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.room != nil {
+		close(p.room)
+		p.room = nil
+	}
+	p.mu.Unlock()
+	return p.do(p.finish, true)
+}
+
+// finish runs with the baton, after everything that waited was written.
+func (p *Partition) finish() error {
+	p.bg.Wait()
+	var errs []error
+	fault := p.Fault()
+	if fault == nil && p.w.begun {
+		errs = append(errs, p.finishLog())
+	}
+	for _, c := range p.openCursors() {
+		errs = append(errs, c.close())
+	}
+	if fault == nil && p.w.begun && errors.Join(errs...) == nil {
+		if err := p.saveState(true, true); err != nil {
+			errs = append(errs, fmt.Errorf("state.slot: %w", err))
+		}
+	}
+	if p.w.file != nil {
+		errs = append(errs, p.written.seg.release())
+		p.w.file = nil
+	}
+	errs = append(errs, p.dropPrepared(), p.w.state.file.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close partition %d: %w", p.id, err)
+	}
+	return nil
+}
+
+// finishLog makes the log durable and retries removals.
+func (p *Partition) finishLog() error {
+	if err := p.syncLog(); err != nil {
+		return err
+	}
+	return p.removeGarbage()
+}
+
+// dropPrepared removes the spare segment, if there is one.
+func (p *Partition) dropPrepared() error {
+	p.mu.Lock()
+	s := p.spare
+	p.spare = spare{}
+	p.mu.Unlock()
+	if s.file == nil {
+		return nil
+	}
+	err := s.file.Close()
+	if rerr := p.cfg.FS.Remove(filepath.Join(p.dir, spareName)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}

@@ -1,0 +1,253 @@
+package segfile
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+)
+
+// refreshEvery is how many bytes of a segment are synced before state.slot
+// says so: an open after a crash scans about as much.
+const refreshEvery = 8 << 20
+
+// commit writes and syncs a group and wakes its waiters. It needs the baton.
+func (p *Partition) commit(g *group) {
+	g.firsts = make([]penstock.Offset, len(g.frames))
+	for g.failed < len(g.frames) && g.err == nil {
+		var n int
+		n, g.err = p.append(g.frames[g.failed:], g.firsts[g.failed:])
+		g.failed += n
+	}
+	for _, f := range g.frames {
+		f.Release()
+	}
+	g.frames = nil
+	close(g.done)
+}
+
+// commitOne is commit for one frame at level written. It needs the baton.
+func (p *Partition) commitOne(f *Frame) (penstock.Offset, error) {
+	frames, firsts := [1]*Frame{f}, [1]penstock.Offset{}
+	_, err := p.append(frames[:], firsts[:])
+	f.Release()
+	return firsts[0], err
+}
+
+// append writes as many of the frames as fit the active segment with one
+// call, at level synced makes them durable, and lets readers see them. It
+// returns how many frames that were and the error that befell the others.
+func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, error) {
+	if err := p.prepare(frames[0]); err != nil {
+		return 0, fmt.Errorf("append partition %d: %w", p.id, err)
+	}
+	was := p.written // only the baton's holder changes it
+	m, n, buf := p.encode(frames, firsts)
+	if _, err := p.w.file.WriteAt(buf, was.pos); err != nil {
+		return 0, fmt.Errorf("append partition %d: %w", p.id, p.writeFailed(err, was))
+	}
+	p.indexFrames(was, frames[:n])
+	p.advance(m, n)
+	if p.cfg.Durability == penstock.Synced {
+		if err := p.syncWritten(); err != nil {
+			return 0, fmt.Errorf("append partition %d: %w", p.id, err)
+		}
+	}
+	p.publish(m)
+	p.afterAppend(m)
+	return n, nil
+}
+
+// prepare makes sure that the session has begun and that the active segment
+// has room for the frame.
+func (p *Partition) prepare(f *Frame) error {
+	if err := p.Fault(); err != nil {
+		return err
+	}
+	if err := p.begin(); err != nil {
+		return err
+	}
+	m := p.written
+	if m.seg == nil || m.sealed || !p.fits(m, f) {
+		return p.roll()
+	}
+	return p.allocate()
+}
+
+// begin clears the clean-shutdown mark, durably, before the first write of a
+// session.
+func (p *Partition) begin() error {
+	if p.w.begun {
+		return nil
+	}
+	if err := p.saveState(false, true); err != nil {
+		return p.stop(fmt.Errorf("state.slot: %w", err))
+	}
+	p.w.begun = true
+	return nil
+}
+
+func (p *Partition) fits(m mark, f *Frame) bool {
+	size := m.seg.hdr.size
+	if m.pos+int64(f.Size())+int64(sealSize(indexEntries(size))) > size {
+		return false
+	}
+	has, limit := int(m.end-m.seg.hdr.base), p.cfg.SegmentEvents
+	return limit == 0 || has == 0 || has+f.Len() <= limit
+}
+
+// allocate gives the active file its full size again after a full disk or a
+// crash took that away.
+func (p *Partition) allocate() error {
+	if p.w.allocated {
+		return nil
+	}
+	if err := p.w.file.Allocate(p.written.seg.hdr.size); err != nil {
+		return p.writeFailed(err, p.written)
+	}
+	p.w.allocated = true
+	return nil
+}
+
+// encode builds what is written next: at least the first frame.
+func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset) (mark, int, []byte) {
+	m := p.written
+	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: time.Now().UnixNano(), durable: p.safePosition(m.seg)}
+	buf, n, size := p.w.buf[:0], 0, 0
+	for n < len(frames) {
+		f := frames[n]
+		size = f.Size()
+		if n > 0 && (!p.fits(m, f) || len(buf)+size > maxGroupBytes) {
+			break
+		}
+		st.base = m.end
+		if len(frames) == 1 {
+			buf = f.inPlace(st)
+		} else {
+			buf = f.appendTo(buf, st)
+		}
+		firsts[n] = m.end
+		m.rolling = roll(m.rolling, buf[len(buf)-size:])
+		m.pos += int64(size)
+		m.end += penstock.Offset(f.Len())
+		n++
+	}
+	if len(frames) > 1 && cap(buf) <= 2*maxGroupBytes {
+		p.w.buf = buf
+	}
+	return m, n, buf
+}
+
+// safePosition returns how far the segment is known to be durable.
+func (p *Partition) safePosition(seg *segment) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.safe.seg != seg {
+		return headerSize
+	}
+	return p.safe.pos
+}
+
+// indexFrames adds entries to the sparse index for the frames written at was.
+func (p *Partition) indexFrames(was mark, frames []*Frame) {
+	pos, offset := was.pos, was.end
+	for _, f := range frames {
+		p.w.maxTime = max(p.w.maxTime, f.maxTime)
+		last := int64(headerSize)
+		if n := len(p.w.index); n > 0 {
+			last = p.w.index[n-1].pos
+		}
+		if pos-last >= indexEvery {
+			p.w.index = append(p.w.index, indexEntry{offset, pos, p.w.maxTime})
+		}
+		pos, offset = pos+int64(f.Size()), offset+penstock.Offset(f.Len())
+	}
+}
+
+// advance records what was written.
+func (p *Partition) advance(m mark, frames int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written = m
+	p.counts.frames += uint64(frames)
+	p.counts.groups++
+	p.loose = p.cfg.Durability == penstock.Synced
+}
+
+// syncWritten makes everything written durable. After an error the partition
+// stops: a sync is never repeated.
+func (p *Partition) syncWritten() error { return p.syncUpTo(p.written) }
+
+func (p *Partition) syncUpTo(m mark) error {
+	if err := p.w.file.Sync(); err != nil {
+		return p.stop(fmt.Errorf("%w: sync of %s: %w", penstock.ErrUnknownOutcome, segmentName(m.seg.hdr.base), err))
+	}
+	p.secured(m)
+	return nil
+}
+
+// secured records that everything up to m is durable.
+func (p *Partition) secured(m mark) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts.syncs++
+	if s := p.safe; s.seg == nil || s.seg.hdr.base < m.seg.hdr.base || s.seg == m.seg && s.pos < m.pos {
+		p.safe = m
+		p.durable.Store(uint64(m.end))
+	}
+}
+
+// writeFailed ends an attempt to write behind was. When the disk is full the
+// file is cut back, so that nothing of the attempt can be found later, and the
+// partition goes on when there is room again; any other error stops it.
+func (p *Partition) writeFailed(err error, was mark) error {
+	if !errors.Is(err, vfs.ErrNoSpace) {
+		return p.stop(writeError(err))
+	}
+	p.w.allocated = false
+	cut := p.w.file.Truncate(was.pos)
+	if cut == nil {
+		cut = p.w.file.Sync()
+	}
+	if cut != nil {
+		return p.stop(fmt.Errorf("%w: cannot take back a write on a full disk: %w", penstock.ErrUnknownOutcome, cut))
+	}
+	return writeError(err)
+}
+
+// afterAppend does what need not be done before the acknowledgement.
+func (p *Partition) afterAppend(m mark) {
+	if p.cfg.Durability == penstock.Written {
+		p.syncInBackground(false)
+	}
+	safe := p.safePosition(m.seg)
+	if safe-p.w.refreshed >= refreshEvery {
+		// Not synced: what it says was synced before, and the older slot stays.
+		if err := p.saveState(false, false); err != nil {
+			_ = p.stop(fmt.Errorf("state.slot: %w", err)) // reported by the next append
+			return
+		}
+		p.w.refreshed = safe
+	}
+	if limit := p.cfg.SegmentEvents; limit > 0 && int(m.end-m.seg.hdr.base) >= limit {
+		_ = p.seal() // a failure is sticky, or shows again at the roll
+		return
+	}
+	if m.pos > m.seg.hdr.size/2 {
+		p.prepareSpare()
+	}
+}
+
+// saveState writes state.slot.
+func (p *Partition) saveState(clean, sync bool) error {
+	p.mu.Lock()
+	m := p.safe
+	p.mu.Unlock()
+	st := state{start: p.w.start, end: m.end, segment: m.end, epoch: p.w.epoch, clean: clean, sealed: m.sealed, rolling: m.rolling}
+	if m.seg != nil {
+		st.segment, st.position = m.seg.hdr.base, m.pos
+	}
+	return p.w.state.write(st.encode(), sync)
+}

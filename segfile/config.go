@@ -1,0 +1,140 @@
+package segfile
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+)
+
+// Sizes and their limits.
+const (
+	defaultSegmentBytes = 64 * penstock.MiB
+	defaultMaxFrame     = 64 * penstock.MiB
+	defaultMaxPending   = 16 * penstock.MiB
+	defaultInterval     = 100 * time.Millisecond
+	maxSegmentBytes     = 4 * penstock.GiB
+	minSegmentBytes     = headerSize + 4*penstock.KiB
+	maxFrameBytes       = 1 * penstock.GiB // of any configuration: a reader allocates as much
+	maxPartitions       = 99_999           // five digits in a directory name
+	maxIDBytes          = 128              // router, codec and tenant ids
+)
+
+// SyncEvery says when data is synced in the background at level written:
+// whatever comes first. At level synced it does nothing.
+type SyncEvery struct {
+	Interval time.Duration  // since the first unsynced write; 0 = 100 ms
+	Events   int            // unsynced events; 0 = no such limit
+	Bytes    penstock.Bytes // unsynced bytes; 0 = no such limit
+}
+
+// Config describes a topic on disk.
+type Config struct {
+	FS         vfs.FS // nil = the operating system's
+	Dir        string // data directory; made with mode 0700 when it is missing
+	Topic      string // the topic's name; its directory is Dir/EscapeName(Topic)
+	Partitions int    // 0 = 1; fixed when the topic is made
+
+	// Router, Codec and Tenant are recorded when the topic is made and must be
+	// the same afterwards (BQ-37): at most 128 bytes each.
+	Router string
+	Codec  string
+	Tenant string
+
+	SegmentBytes  penstock.Bytes // size of a segment file, from 8 KiB to 4 GiB; 0 = 64 MiB; may change between opens
+	SegmentEvents int            // a segment takes no more events; 0 = no such limit
+
+	Durability penstock.Durability // Synced or Written; 0 = Synced
+	SyncEvery  SyncEvery
+
+	// MaxFrame is the largest frame that is written or read, as many bytes as
+	// [Frame.Size] gives. 0 = 64 MiB, or what fits a segment when that is less.
+	MaxFrame penstock.Bytes
+	// MaxPending is how many bytes of frames may wait for the committer of one
+	// partition; [Partition.Append] blocks above it. 0 = 16 MiB.
+	MaxPending penstock.Bytes
+
+	Logger *slog.Logger // nil = slog.Default()
+}
+
+func (c *Config) validate() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"Partitions", int64(c.Partitions)}, {"SegmentBytes", int64(c.SegmentBytes)},
+		{"SegmentEvents", int64(c.SegmentEvents)}, {"SyncEvery.Interval", int64(c.SyncEvery.Interval)},
+		{"SyncEvery.Events", int64(c.SyncEvery.Events)}, {"SyncEvery.Bytes", int64(c.SyncEvery.Bytes)},
+		{"MaxFrame", int64(c.MaxFrame)}, {"MaxPending", int64(c.MaxPending)},
+	} {
+		if f.value < 0 {
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is negative", f.value)}
+		}
+	}
+	for _, f := range []struct{ name, value string }{{"Router", c.Router}, {"Codec", c.Codec}, {"Tenant", c.Tenant}} {
+		if len(f.value) > maxIDBytes {
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d bytes, at most %d", len(f.value), maxIDBytes)}
+		}
+	}
+	if c.Dir == "" {
+		return &penstock.FieldError{Field: "Dir", Reason: "is empty"}
+	}
+	if err := checkName("Topic", c.Topic); err != nil {
+		return err
+	}
+	c.fill()
+	return c.limits()
+}
+
+// fill puts the defaults in.
+func (c *Config) fill() {
+	if c.FS == nil {
+		c.FS = vfs.OS()
+	}
+	if c.Partitions == 0 {
+		c.Partitions = 1
+	}
+	if c.SegmentBytes == 0 {
+		c.SegmentBytes = defaultSegmentBytes
+	}
+	if c.Durability == penstock.DurabilityDefault {
+		c.Durability = penstock.Synced
+	}
+	if c.SyncEvery.Interval == 0 {
+		c.SyncEvery.Interval = defaultInterval
+	}
+	if c.MaxFrame == 0 {
+		c.MaxFrame = min(defaultMaxFrame, frameRoom(c.SegmentBytes))
+	}
+	if c.MaxPending == 0 {
+		c.MaxPending = defaultMaxPending
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}
+
+// frameRoom is what a segment of the given size leaves for one frame, with
+// room for the seal frame behind it.
+func frameRoom(segment penstock.Bytes) penstock.Bytes {
+	return segment - headerSize - penstock.Bytes(sealSize(indexEntries(int64(segment))))
+}
+
+func (c *Config) limits() error {
+	if c.Partitions > maxPartitions {
+		return &penstock.FieldError{Field: "Partitions", Reason: fmt.Sprintf("%d, at most %d", c.Partitions, maxPartitions)}
+	}
+	if c.SegmentBytes < minSegmentBytes || c.SegmentBytes > maxSegmentBytes {
+		return &penstock.FieldError{Field: "SegmentBytes", Reason: fmt.Sprintf("%v is not within %v to %v", c.SegmentBytes, minSegmentBytes, maxSegmentBytes)}
+	}
+	if c.MaxFrame < frameHeaderSize || c.MaxFrame > min(frameRoom(c.SegmentBytes), maxFrameBytes) { // BQ-8
+		return &penstock.FieldError{Field: "MaxFrame", Reason: fmt.Sprintf("%v is not within %dB to %v, which a segment of %v leaves for a frame",
+			c.MaxFrame, frameHeaderSize, min(frameRoom(c.SegmentBytes), maxFrameBytes), c.SegmentBytes)}
+	}
+	if c.Durability != penstock.Written && c.Durability != penstock.Synced {
+		return &penstock.FieldError{Field: "Durability", Reason: fmt.Sprintf("%v is not written or synced", c.Durability)}
+	}
+	return nil
+}

@@ -1,0 +1,348 @@
+package segfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock"
+)
+
+// RecoveryReport says what opening a partition found and did.
+type RecoveryReport struct {
+	Partition  int
+	Clean      bool            // it had been closed cleanly: nothing was scanned
+	Scanned    penstock.Bytes  // read to find the end of the log
+	End        penstock.Offset // behind the last event
+	Epoch      uint32          // of the writer from now on
+	CutBytes   penstock.Bytes  // of a torn tail, from the first bad frame to the last byte that was not zero
+	CutFrames  int             // whole frames among them; never acknowledged at level synced
+	Quarantine string          // file with a copy of the cut bytes, below the topic's directory; "" when none
+	Clamped    []string        // groups whose position was ahead of the log after a power loss at level written
+	Damage     error           // *penstock.CorruptError when the partition takes no appends
+	Notes      []string        // other findings, in words
+}
+
+// quarantineMax bounds the copy of a torn tail.
+const quarantineMax = 64 << 20
+
+const stateName = "state.slot"
+
+// recovery opens one partition.
+type recovery struct {
+	p      *Partition
+	report RecoveryReport
+	st     state
+	lost   bool // state.slot had no valid slot
+	bases  []penstock.Offset
+}
+
+// openPartition opens a partition of a topic that was completely made. The
+// error says that it could not be read or is of a format that this version
+// does not know; damage is no error but p.fault.
+func openPartition(l *Log, id int) (*Partition, RecoveryReport, error) {
+	p := newPartition(l, id)
+	r := &recovery{p: p, report: RecoveryReport{Partition: id}}
+	err := r.run()
+	if err != nil {
+		p.abandon()
+		return nil, r.report, fmt.Errorf("partition %d: %w", id, err)
+	}
+	r.report.End, r.report.Epoch = p.Readable(), p.w.epoch
+	if p.fault != nil {
+		r.report.Damage = p.fault
+	}
+	return p, r.report, nil
+}
+
+func newPartition(l *Log, id int) *Partition {
+	return &Partition{
+		log: l, cfg: &l.cfg, id: id, dir: filepath.Join(l.dir, partitionName(id)),
+		cursors: map[string]*Cursor{}, groups: map[string]stored{},
+	}
+}
+
+// abandon closes what an open that failed has opened.
+func (p *Partition) abandon() {
+	if p.w.state != nil {
+		_ = p.w.state.file.Close() // the error of the open says more
+	}
+	if p.w.file != nil {
+		_ = p.written.seg.release()
+	}
+}
+
+func (r *recovery) run() error {
+	if err := r.readState(); err != nil {
+		return err
+	}
+	if err := r.list(); err != nil {
+		return err
+	}
+	if err := r.chain(); err != nil {
+		return err
+	}
+	if err := r.tail(); err != nil {
+		return err
+	}
+	if err := r.cursors(); err != nil {
+		return err
+	}
+	if !r.report.Clean && r.p.fault == nil && r.p.broken == nil {
+		r.p.w.begun = true
+		return r.p.saveState(false, true)
+	}
+	return nil
+}
+
+func (r *recovery) note(format string, args ...any) {
+	r.report.Notes = append(r.report.Notes, fmt.Sprintf(format, args...))
+}
+
+// damage faults the partition from offset first on.
+func (r *recovery) damage(file string, pos int64, first, last penstock.Offset, cause error) {
+	if r.p.fault == nil {
+		r.p.fault = &penstock.CorruptError{
+			Topic: r.p.cfg.Topic, Partition: r.p.id, File: file, Position: pos, First: first, Last: max(first, last), Cause: cause,
+		}
+	}
+}
+
+// readState reads state.slot. Without a valid slot everything that it says is
+// found again from the segments, except that the log start falls back to the
+// first segment.
+func (r *recovery) readState() error {
+	p := r.p
+	path := filepath.Join(p.dir, stateName)
+	slot, payload, err := openSlot(p.cfg.FS, path, stateMark, p.owner())
+	if err == nil {
+		r.st, err = decodeState(payload)
+	}
+	if err != nil && slot == nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil {
+		r.lost = true
+		r.note("state.slot: %v; the end of the log is found by a scan", err)
+	}
+	if slot == nil {
+		slot, err = createSlot(p.cfg.FS, p.dir, stateName, stateMark, p.owner(), (&state{}).encode())
+		if err == nil {
+			err = p.syncDirectory()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.w.state, p.w.epoch, p.w.start = slot, r.st.epoch, r.st.start
+	return nil
+}
+
+// list removes temporary files and segments below the log start, and finds the
+// others.
+func (r *recovery) list() error {
+	p := r.p
+	names, err := p.cfg.FS.List(p.dir)
+	if err != nil {
+		return err
+	}
+	removed := false
+	for _, name := range names {
+		if strings.HasSuffix(name, ".tmp") {
+			if err := p.cfg.FS.Remove(filepath.Join(p.dir, name)); err != nil {
+				return err
+			}
+			removed = true
+		} else if base, ok := parseSegmentName(name); ok {
+			r.bases = append(r.bases, base)
+		} else if strings.HasSuffix(name, segmentExt) {
+			r.note("%s is not the name of a segment and is left alone", name)
+		}
+	}
+	slices.Sort(r.bases)
+	for len(r.bases) > 1 && r.bases[1] <= r.st.start {
+		if err := p.cfg.FS.Remove(filepath.Join(p.dir, segmentName(r.bases[0]))); err != nil {
+			r.note("%v; tried again by the next trim", err)
+			p.garbage = append(p.garbage, segmentName(r.bases[0]))
+		}
+		r.bases, removed = r.bases[1:], true
+	}
+	if removed {
+		return p.syncDirectory()
+	}
+	return nil
+}
+
+// chain opens the segments in order and checks that each follows the one
+// before: the first that does not is where the damage begins.
+func (r *recovery) chain() error {
+	p := r.p
+	if r.lost && len(r.bases) > 0 {
+		p.w.start = r.bases[0]
+	}
+	p.earliest.Store(uint64(p.w.start))
+	for i, base := range r.bases {
+		last := base
+		if i+1 < len(r.bases) {
+			last = r.bases[i+1] - 1
+		}
+		seg, err := r.openSegment(base)
+		if errors.Is(err, penstock.ErrUnsupported) {
+			return err
+		}
+		expect := p.w.start
+		if n := len(p.segs); err == nil && n > 0 {
+			prev := p.segs[n-1]
+			expect = prev.hdr.base
+			if seg.hdr.prevNonce != prev.hdr.nonce || seg.hdr.prevEnd != base {
+				err = errChain
+			} else {
+				prev.end.Store(uint64(base))
+				prev.limit.Store(prev.hdr.size)
+			}
+		} else if err == nil && base > p.w.start {
+			err = fmt.Errorf("first segment begins at %d, the log at %d", base, p.w.start)
+		}
+		if err != nil {
+			r.damage(segmentName(base), 0, min(expect, base), last, err)
+			return r.serveBefore()
+		}
+		p.segs = append(p.segs, seg)
+	}
+	return r.missing()
+}
+
+var errChain = errors.New("segment does not follow the one before it: a file is missing or foreign")
+
+// missing notices segments that state.slot knows and the directory does not
+// have.
+func (r *recovery) missing() error {
+	p := r.p
+	n := len(p.segs)
+	switch {
+	case r.lost || n > 0 && p.segs[n-1].hdr.base >= r.st.segment:
+		return nil
+	case n == 0 && (r.st.position == 0 || r.st.start == r.st.end && r.st.sealed):
+		return nil // nothing was written, or everything was trimmed
+	}
+	r.damage(segmentName(r.st.segment), 0, r.st.segment, r.st.end-1, errors.New("segment is missing"))
+	return r.serveBefore()
+}
+
+// serveBefore makes the segments before the damage readable. The last of them
+// has no known end but the damage: its frames are counted.
+func (r *recovery) serveBefore() error {
+	p := r.p
+	end := p.w.start
+	if n := len(p.segs); n > 0 {
+		seg := p.segs[n-1]
+		f, err := seg.acquire()
+		if err != nil {
+			return err
+		}
+		size, err := f.Size()
+		if err == nil {
+			var s scanned
+			s, err = scan(&fileView{file: f, size: size}, mark{seg: seg, pos: headerSize, end: seg.hdr.base})
+			r.report.Scanned += penstock.Bytes(s.bytes)
+			seg.end.Store(uint64(s.end))
+			seg.limit.Store(s.pos)
+			end = s.end
+		}
+		if cerr := seg.release(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.fault.First = max(end, p.w.start)
+	p.fault.Last = max(p.fault.First, p.fault.Last)
+	p.readable.Store(uint64(end))
+	p.durable.Store(uint64(end))
+	return nil
+}
+
+func (r *recovery) openSegment(base penstock.Offset) (*segment, error) {
+	p := r.p
+	f, err := p.cfg.FS.Open(filepath.Join(p.dir, segmentName(base)), false)
+	if err != nil {
+		return nil, err
+	}
+	hdr, err := readHeader(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case hdr.topic != p.log.uuid || hdr.partition != uint32(p.id):
+		return nil, errForeign
+	case hdr.base != base:
+		return nil, fmt.Errorf("%w: it is the segment of offset %d", errForeign, hdr.base)
+	case hdr.codec != penstock.HashKey(p.cfg.Codec):
+		return nil, fmt.Errorf("%w: another codec", errForeign)
+	case hdr.size < headerSize || hdr.size > int64(maxSegmentBytes):
+		return nil, fmt.Errorf("%w: size %d", errHeader, hdr.size)
+	}
+	p.w.epoch = max(p.w.epoch, hdr.epoch)
+	return newSegment(p.cfg.FS, p.dir, hdr), nil
+}
+
+// cursors reads the stored positions and sets those back that a power loss at
+// level written left ahead of the log.
+func (r *recovery) cursors() error {
+	p := r.p
+	dir := filepath.Join(p.dir, groupsDir)
+	names, err := p.cfg.FS.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		escaped, ok := strings.CutSuffix(name, slotExt)
+		group, uerr := UnescapeName(escaped)
+		switch {
+		case strings.HasSuffix(name, ".tmp"):
+			if err := p.cfg.FS.Remove(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+			continue
+		case !ok || uerr != nil:
+			r.note("%s/%s is not the name of a stored position and is left alone", groupsDir, name)
+			continue
+		}
+		if err := r.cursor(group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recovery) cursor(group string) error {
+	p := r.p
+	slot, s, err := p.readCursor(group)
+	if errors.Is(err, penstock.ErrCorrupt) {
+		// The group is known: it holds everything, and its open reports the damage.
+		r.note("group %q: %v", group, err)
+		p.groups[group] = stored{committed: p.Earliest()}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	clamped := false
+	if p.fault == nil {
+		clamped, err = s.clamp(slot, p.Readable())
+	}
+	if cerr := slot.file.Close(); err == nil {
+		err = cerr
+	}
+	if clamped {
+		r.report.Clamped = append(r.report.Clamped, group)
+	}
+	p.groups[group] = s
+	return err
+}

@@ -1,0 +1,207 @@
+package segfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/penstock/penstock"
+)
+
+const (
+	scanBlock = 1 << 20
+	// searchBudget bounds the bytes that are checksummed in the search for
+	// valid frames behind a bad one. Payloads can be made to look like frames;
+	// when the budget is used up, the bad frame counts as damage and nothing
+	// is modified.
+	searchBudget = 1 << 30
+)
+
+// fileView reads a file in blocks, forwards.
+type fileView struct {
+	file interface {
+		ReadAt([]byte, int64) (int, error)
+	}
+	size int64 // bytes behind it are not looked at
+	buf  []byte
+	at   int64 // position of buf[0]
+	n    int   // valid bytes of buf
+}
+
+// bytes returns n bytes at pos, fewer at the end of the file. They are valid
+// until the next call.
+func (v *fileView) bytes(pos int64, n int) ([]byte, error) {
+	if pos >= v.size {
+		return nil, nil
+	}
+	n = int(min(int64(n), v.size-pos))
+	if pos >= v.at && pos+int64(n) <= v.at+int64(v.n) {
+		return v.buf[pos-v.at:][:n], nil
+	}
+	want := int(min(max(int64(n), scanBlock), v.size-pos))
+	if cap(v.buf) < want {
+		v.buf = make([]byte, want)
+	}
+	got, err := v.file.ReadAt(v.buf[:want], pos)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	v.at, v.n = pos, got
+	return v.buf[:min(n, got)], nil
+}
+
+// frame returns the frame at pos with its header. It is valid until the next
+// call. Errors of the file are wrapped in errRead; any other error says why
+// the bytes are no frame.
+func (v *fileView) frame(pos int64, seed uint32) ([]byte, header, error) {
+	b, err := v.bytes(pos, frameHeaderSize)
+	if err != nil {
+		return nil, header{}, fmt.Errorf("%w: %w", errRead, err)
+	}
+	n, err := parseLength(b, v.size-pos)
+	if err != nil {
+		return nil, header{}, err
+	}
+	if b, err = v.bytes(pos, n); err != nil {
+		return nil, header{}, fmt.Errorf("%w: %w", errRead, err)
+	}
+	if len(b) < n {
+		return nil, header{}, errLength
+	}
+	h, err := parseFrame(b, seed)
+	return b, h, err
+}
+
+var errRead = errors.New("read failed")
+
+// scanned is the valid run of frames that a scan found.
+type scanned struct {
+	mark           // where the run ends
+	epoch   uint32 // highest
+	durable int64  // highest durable position that a frame proves
+	index   []indexEntry
+	maxTime int64
+	bytes   int64 // looked at
+	cause   error // why the run ended: what stands at mark.pos is not a frame
+}
+
+// scan follows the frames of the last segment from a known place to the first
+// position where no valid frame begins.
+func scan(v *fileView, from mark) (scanned, error) {
+	s := scanned{mark: from}
+	last := int64(headerSize)
+	for !s.sealed {
+		b, h, err := v.frame(s.pos, from.seg.seed)
+		if err == nil && h.base != s.end {
+			err = errBaseOffset
+		}
+		if err != nil {
+			if errors.Is(err, errRead) {
+				return s, err
+			}
+			s.cause = err
+			break
+		}
+		if h.kind == typeData {
+			s.rolling = roll(s.rolling, b)
+			s.maxTime = max(s.maxTime, h.maxTime)
+			if s.pos-last >= indexEvery {
+				s.index = append(s.index, indexEntry{s.end, s.pos, s.maxTime})
+				last = s.pos
+			}
+		}
+		s.epoch, s.durable = max(s.epoch, h.epoch), max(s.durable, h.durable)
+		s.pos, s.end, s.sealed = s.pos+int64(len(b)), h.end(), h.kind == typeSeal
+	}
+	s.bytes = s.pos - from.pos
+	return s, nil
+}
+
+// behind is what stands behind a bad frame.
+type behind struct {
+	frames   int             // valid ones
+	first    penstock.Offset // base offset of the first
+	position int64           // of the first
+	durable  int64           // highest durable position that one of them proves
+	last     int64           // position behind the last byte that is not zero; where the search began when all are
+	beyond   bool            // the search ended at its budget
+}
+
+// search looks for valid frames behind the bad one at pos: at each multiple of
+// eight bytes, with a base offset of at least end. A frame can stand in the
+// payload of a bad one only if someone copied it there from this very segment.
+func search(v *fileView, seed uint32, pos int64, end penstock.Offset) (behind, error) {
+	out := behind{last: pos}
+	budget := int64(searchBudget)
+	for at := pos; at < v.size; {
+		b, err := v.bytes(at, scanBlock)
+		if err != nil {
+			return out, err
+		}
+		if len(b) == 0 {
+			break
+		}
+		next := at + int64(len(b))
+		i := lastNonZero(b)
+		if i < 0 {
+			at = next
+			continue
+		}
+		out.last = max(out.last, at+int64(i)+1)
+		jump, err := searchBlock(v, seed, at, len(b), end, &out, &budget)
+		if err != nil {
+			return out, err
+		}
+		at = max(next, jump)
+		if budget <= 0 {
+			out.beyond = true
+			break
+		}
+	}
+	return out, nil
+}
+
+// searchBlock searches [at, at+n) and returns the position behind the last
+// valid frame found.
+func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset, out *behind, budget *int64) (int64, error) {
+	next := at
+	for off := at; off < at+int64(n) && *budget > 0; off += frameAlign {
+		b, err := v.bytes(off, frameHeaderSize)
+		if err != nil {
+			return 0, err
+		}
+		if len(b) < frameHeaderSize || binary.LittleEndian.Uint32(b) != frameMagic {
+			continue
+		}
+		if penstock.Offset(binary.LittleEndian.Uint64(b[16:])) < end {
+			continue
+		}
+		f, h, err := v.frame(off, seed)
+		*budget -= int64(max(len(f), frameHeaderSize))
+		if err != nil {
+			if errors.Is(err, errRead) {
+				return 0, err
+			}
+			continue
+		}
+		if out.frames == 0 {
+			out.first, out.position = h.base, off
+		}
+		out.frames++
+		out.durable = max(out.durable, h.durable)
+		next = off + int64(len(f))
+		out.last = max(out.last, next)
+		off = next - frameAlign
+	}
+	return next, nil
+}
+
+func lastNonZero(b []byte) int {
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] != 0 {
+			return i
+		}
+	}
+	return -1
+}

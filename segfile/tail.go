@@ -1,0 +1,198 @@
+package segfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+)
+
+// tail finds the end of the log in the last segment and makes it ready for
+// appends.
+func (r *recovery) tail() error {
+	p := r.p
+	if p.fault != nil {
+		return nil
+	}
+	n := len(p.segs)
+	if n == 0 {
+		p.earliest.Store(uint64(p.w.start))
+		r.adopt(mark{end: p.w.start})
+		r.report.Clean = r.st.clean && !r.lost
+		if !r.report.Clean {
+			p.w.epoch++
+		}
+		return nil
+	}
+	seg := p.segs[n-1]
+	f, err := p.cfg.FS.Open(seg.path, true)
+	if err != nil {
+		return err
+	}
+	p.w.file = seg.share(f)
+	p.written.seg = seg // for abandon
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if err := r.findEnd(seg, f, size); err != nil {
+		return err
+	}
+	if m := p.written; m.sealed || p.fault != nil {
+		p.w.file = nil
+		return seg.release()
+	}
+	return nil
+}
+
+// adopt makes m the end of the log.
+func (r *recovery) adopt(m mark) {
+	p := r.p
+	p.written, p.safe = m, m
+	p.durable.Store(uint64(m.end))
+	p.readable.Store(uint64(m.end))
+	if m.seg != nil {
+		m.seg.limit.Store(m.pos)
+		m.seg.end.Store(uint64(m.end))
+	}
+	p.w.refreshed = m.pos
+}
+
+// findEnd decides where the log ends: at the clean mark, or where a scan from
+// the last known safe position stops.
+func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
+	p, st := r.p, r.st
+	known := !r.lost && st.segment == seg.hdr.base && st.position >= headerSize && st.end >= seg.hdr.base
+	if known && st.clean && st.position <= size {
+		r.report.Clean = true
+		p.w.allocated = size >= seg.hdr.size
+		r.adopt(mark{seg: seg, pos: st.position, end: st.end, rolling: st.rolling, sealed: st.sealed})
+		return nil
+	}
+	from := mark{seg: seg, pos: headerSize, end: seg.hdr.base}
+	safe := int64(headerSize)
+	if known {
+		safe = st.position
+		if safe <= size {
+			from = mark{seg: seg, pos: st.position, end: st.end, rolling: st.rolling, sealed: st.sealed}
+		}
+	}
+	view := &fileView{file: f, size: size}
+	s, err := scan(view, from)
+	if err != nil {
+		return err
+	}
+	r.report.Scanned += penstock.Bytes(s.bytes)
+	p.w.index, p.w.maxTime = s.index, s.maxTime
+	p.w.epoch = max(p.w.epoch, s.epoch)
+	p.w.allocated = size >= seg.hdr.size
+	if s.sealed { // nothing can follow a seal; the cut of the file did not reach the disk
+		return r.settle(s, f, size)
+	}
+	rest, err := search(view, seg.seed, s.pos, s.end)
+	if err != nil {
+		return err
+	}
+	safe = max(safe, s.durable, rest.durable)
+	if s.pos < safe || rest.beyond || errors.Is(s.cause, errBaseOffset) {
+		last := s.end
+		if rest.frames > 0 {
+			last = max(last, rest.first-1)
+		} else if known && st.end > s.end {
+			last = st.end - 1
+		}
+		r.adopt(s.mark)
+		r.damage(segmentName(seg.hdr.base), s.pos, s.end, last, s.cause)
+		return nil
+	}
+	if rest.last > s.pos {
+		switch err := r.cut(s, rest, f); {
+		case errors.Is(err, vfs.ErrNoSpace):
+			// Without room for a copy nothing is cut: readers see what is whole,
+			// appends wait for an open with room.
+			r.adopt(s.mark)
+			p.broken = fmt.Errorf("partition %d takes no writes until it is opened again: %w", p.id, writeError(err))
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return r.settle(s, f, size)
+}
+
+// settle takes what the scan found as the end of the log. It is made durable:
+// after a kill it may be in the page cache only.
+func (r *recovery) settle(s scanned, f vfs.File, size int64) error {
+	p := r.p
+	p.w.epoch++
+	if s.sealed && size > s.pos {
+		if err := f.Truncate(s.pos); err != nil {
+			return err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	r.adopt(s.mark)
+	return nil
+}
+
+// cut removes a torn tail: a copy goes to the quarantine, and the bytes become
+// zero, durably, before anything is appended. Nothing of it can come back.
+func (r *recovery) cut(s scanned, rest behind, f vfs.File) error {
+	p := r.p
+	name, err := r.quarantine(s, rest, f)
+	if err != nil {
+		return err
+	}
+	r.report.CutBytes, r.report.CutFrames, r.report.Quarantine = penstock.Bytes(rest.last-s.pos), rest.frames, name
+	if err := f.Truncate(s.pos); err != nil {
+		return err
+	}
+	p.w.allocated = f.Allocate(s.seg.hdr.size) == nil // else: tried again by the first append, which reports it
+	return f.Sync()
+}
+
+// quarantine copies the torn tail to a file of its own and returns its name.
+func (r *recovery) quarantine(s scanned, rest behind, f vfs.File) (string, error) {
+	p := r.p
+	dir := filepath.Join(p.dir, "quarantine")
+	switch err := p.cfg.FS.Mkdir(dir); {
+	case err == nil:
+		if err := p.syncDirectory(); err != nil {
+			return "", err
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return "", err
+	}
+	name := fmt.Sprintf("%0*d-%d-%d.tail", nameDigits, uint64(s.seg.hdr.base), s.pos, p.w.epoch)
+	path := filepath.Join(dir, name)
+	if err := p.cfg.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err // left by a recovery that was cut short itself
+	}
+	out, err := p.cfg.FS.Create(path)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, min(rest.last-s.pos, quarantineMax))
+	if _, err = f.ReadAt(b, s.pos); err == nil {
+		_, err = out.WriteAt(b, 0)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = p.cfg.FS.SyncDir(dir)
+	}
+	if err != nil {
+		_ = p.cfg.FS.Remove(path) // a part of a copy is no help
+		return "", fmt.Errorf("quarantine of a torn tail: %w", err)
+	}
+	return filepath.Join(partitionName(p.id), "quarantine", name), nil
+}

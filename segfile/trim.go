@@ -1,0 +1,115 @@
+package segfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/penstock/penstock"
+)
+
+// Trim deletes the sealed segments that lie wholly below the offset, at most
+// up to the durable end. What must survive it is made durable first: the log,
+// the stored cursors, then the new log start; only then are files removed and
+// the directory synced (BQ-124). When a file cannot be removed the trim stays
+// valid: the removal is tried again by the next Trim and at the next open
+// (BQ-125). It blocks for the syncs.
+func (p *Partition) Trim(below penstock.Offset) error {
+	if !p.trimmable(below) {
+		return nil
+	}
+	return p.do(func() error { return p.trim(below) }, false)
+}
+
+// trimmable reports whether Trim has anything to do, without waiting.
+func (p *Partition) trimmable(below penstock.Offset) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.garbage) > 0 || p.sealedBelowLocked(below) > 0
+}
+
+// sealedBelowLocked counts the sealed segments that lie wholly below offset.
+func (p *Partition) sealedBelowLocked(offset penstock.Offset) int {
+	sealed := len(p.segs)
+	if p.fault == nil && !p.written.sealed {
+		sealed-- // the last one is active
+	}
+	n := 0
+	for n < sealed && penstock.Offset(p.segs[n].end.Load()) <= offset {
+		n++
+	}
+	return n
+}
+
+// trim needs the baton.
+func (p *Partition) trim(below penstock.Offset) error {
+	var err error
+	if below > p.Durable() {
+		err = p.syncLog() // BQ-123
+	}
+	p.mu.Lock()
+	if err == nil {
+		err = p.broken
+	}
+	n := p.sealedBelowLocked(min(below, p.Durable()))
+	old := p.segs[:max(n, 0)]
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		if err := p.moveStart(penstock.Offset(old[n-1].end.Load()), n); err != nil {
+			return fmt.Errorf("trim partition %d: %w", p.id, err)
+		}
+	}
+	return p.removeGarbage()
+}
+
+// moveStart makes start the durable log start and forgets n segments.
+func (p *Partition) moveStart(start penstock.Offset, n int) error {
+	if err := p.syncCursors(); err != nil {
+		return err
+	}
+	p.w.start = start
+	p.w.begun = true // the mark below is not clean
+	if err := p.saveState(false, true); err != nil {
+		return p.stop(fmt.Errorf("state.slot: %w", err))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.segs[:n] {
+		p.garbage = append(p.garbage, filepath.Base(s.path))
+	}
+	p.segs = append([]*segment(nil), p.segs[n:]...)
+	p.earliest.Store(uint64(start))
+	return nil
+}
+
+// removeGarbage removes files that lie below the log start.
+func (p *Partition) removeGarbage() error {
+	p.mu.Lock()
+	names := p.garbage
+	p.garbage = nil
+	p.mu.Unlock()
+	var left []string
+	var failed error
+	for _, name := range names {
+		err := p.cfg.FS.Remove(filepath.Join(p.dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			left, failed = append(left, name), err
+		}
+	}
+	if len(left) < len(names) {
+		if err := p.syncDirectory(); err != nil {
+			failed = err
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	p.mu.Lock()
+	p.garbage = append(p.garbage, left...)
+	p.mu.Unlock()
+	return fmt.Errorf("trim partition %d: %d files stay and are tried again: %w", p.id, len(left), failed)
+}
