@@ -144,6 +144,9 @@ func (b *base) panicked(value any) error {
 }
 
 func isPanic(err error) bool {
+	if err == nil { // every batch comes by here, and p below is on the heap
+		return false
+	}
 	var p *penstock.PanicError
 	return errors.As(err, &p)
 }

@@ -305,6 +305,32 @@ func TestDiscardHookThatPanicsFailsTheSource(t *testing.T) {
 	})
 }
 
+// A random graph has found this: demand that came between serving the buffer
+// and calling the pull callback was met by the callback, before the buffer.
+func TestDemandThatComesLateFindsTheBufferFirst(t *testing.T) {
+	g := NewGraph()
+	calls := 0
+	src, emit := Hybrid("hybrid", func(_ context.Context, _ int, out *Output[int]) error {
+		calls++
+		return nil
+	})
+	sink, _ := collector[int]("sink")
+	Connect(g, src, sink, Demand(2, 1))
+	g.executors()
+	sink.begin()
+	emit.Push(1, 2, 3)
+	src.serve()
+	src.out.edges[0].head.Store(1) // what the consumer does after its first chunk
+	src.out.edges[0].ask(1)
+	if !src.produce(t.Context(), 0) || calls != 0 {
+		t.Errorf("the callback was called %d times while an event was buffered", calls)
+	}
+	src.serve()
+	if n := src.Buffered(); n != 0 {
+		t.Errorf("%d events buffered, want them sent", n)
+	}
+}
+
 func TestBufferOptionsAreChecked(t *testing.T) {
 	sink := func(o ...Option) *Sink[int] {
 		return NewSink("sink", func(context.Context, []int) error { return nil }, o...)

@@ -167,26 +167,71 @@ func TestGateToItselfIsRefused_STC19(t *testing.T) {
 }
 
 func TestGatePausesWithItsConsumer_STC65(t *testing.T) {
-	for _, fuse := range []bool{true, false} {
-		bubble(t, func(t *testing.T, g *Graph) {
-			var w wants
-			sink := newLockstep[int]("lockstep")
-			double := NewGate("double", func(_ context.Context, in []int, out *Output[int]) error {
-				for _, v := range in {
-					out.Emit(2 * v)
-				}
-				return nil
-			})
-			Connect(g, counter(&w, 1), double, Demand(6, 2))
-			Connect(g, double, sink, Demand(6, 2))
-			start(t, g)
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		sink := newLockstep[int]("lockstep")
+		double := NewGate("double", func(_ context.Context, in []int, out *Output[int]) error {
+			for _, v := range in {
+				out.Emit(2 * v)
+			}
+			return nil
+		})
+		Connect(g, counter(&w, 1), double, Demand(6, 2))
+		Connect(g, double, sink, Demand(6, 2))
+		start(t, g)
+		synctest.Wait()
+		equal(t, "first batch", sink.all(), [][]int{{0, 2, 4, 6}})
+		equal(t, "wants", w.all(), []int{6, 4})
+		sink.step()
+		equal(t, "want after one step", w.all(), []int{6})
+	})
+}
+
+func TestEventsGoToTheGreatestDemand(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		src, emit := Push[int]("push")
+		small, large, late := newLockstep[int]("small"), newLockstep[int]("large"), newLockstep[int]("late")
+		Connect(g, src, small, Demand(2, 0))
+		Connect(g, src, large, Demand(10, 0))
+		Connect(g, src, late, Demand(10, 0))
+		start(t, g)
+		synctest.Wait()
+		emit.Push(ints(0, 5)...) // open 2, 10, 10: all to the first of the two greatest (STC-77)
+		synctest.Wait()
+		equal(t, "large", large.all(), [][]int{{0, 1, 2, 3, 4}})
+		emit.Push(ints(5, 22)...) // open 2, 5, 10, and two more than that
+		synctest.Wait()
+		equal(t, "late", late.all(), [][]int{ints(5, 15)})
+		equal(t, "small", small.all(), [][]int{{20, 21}})
+		large.step()
+		equal(t, "large", large.all(), [][]int{ints(15, 20)})
+	})
+}
+
+func TestManySmallBatchesFillTheRingAndWait(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		src, emit := Push[int]("push")
+		sink := newLockstep[int]("lockstep")
+		Connect(g, src, sink)
+		start(t, g)
+		synctest.Wait()
+		for i := range 200 {
+			emit.Push(i)
 			synctest.Wait()
-			equal(t, "first batch", sink.all(), [][]int{{0, 2, 4, 6}})
-			equal(t, "wants", w.all(), []int{6, 4})
-			sink.step()
-			equal(t, "want after one step", w.all(), []int{6})
-		}, Fuse(fuse))
-	}
+		}
+		if n := src.Buffered(); n != 200-maxRing { // backpressure, with 1000 asked for (ST-28)
+			t.Errorf("%d events in the buffer, want all that the ring has no slot for", n)
+		}
+		var got []int
+		for len(got) < 200 {
+			b := sink.all()
+			got = append(got, flat(b)...)
+			for range b {
+				sink.step()
+			}
+		}
+		equal(t, "events", got, ints(0, 200))
+	})
 }
 
 func TestGateThatEmitsNothingKeepsAsking_STC68(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 // Done is returned by a callback to end its stage normally. What the callback
 // emitted before goes out first, and so does everything that the stage still
 // holds (ST-48, ST-49); then the stages after it see a normal end.
+//
+//lint:ignore ST1012 a normal end reads as one
 var Done = errors.New("done")
 
 // Errors of a graph that cannot start. All match [penstock.ErrInvalid].

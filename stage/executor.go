@@ -19,7 +19,7 @@ type node interface {
 
 // yields is how often an executor lets others run before it parks: a hand-over
 // by the scheduler costs less than parking and being woken.
-const yields = 2
+const yields = 4
 
 // An executor runs the turns of one stage and of the helpers fused with it, in
 // one goroutine. Fusion is nothing but sharing an executor: edges, wants and

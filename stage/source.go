@@ -194,6 +194,9 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 	if want == 0 || !s.out.empty() {
 		return false
 	}
+	if s.in.size.Load() > 0 { // demand, or a push, came after serve has looked: the buffer first (ST-46)
+		return true
+	}
 	if s.dry && want <= s.dryWant {
 		s.dryWant = want
 		return false
