@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 // Batch is a run of events handed over in one call: the events of one
@@ -18,33 +19,51 @@ import (
 //
 // A batch is safe for concurrent use by the goroutines of one handler call.
 type Batch[T any] struct {
-	values []T
-	d      *Delivery
-	gen    uint64
+	// Four words: the compiler keeps a struct of that size in registers, while
+	// it would copy a fifth through memory at every call of a method. The first
+	// two are the slice of values, whose capacity is its length.
+	first *T
+	n     int
+	d     *Delivery
+	gen   uint64
 }
 
 // NewBatch is for carriers (topics, streams): it joins values with what is
 // known of their delivery. Both stay owned by the carrier.
 func NewBatch[T any](values []T, d *Delivery) Batch[T] {
-	return Batch[T]{values: values, d: d, gen: d.gen}
+	return Batch[T]{first: unsafe.SliceData(values), n: len(values), d: d, gen: d.gen}
 }
 
 // Fill is [NewBatch] in place: it makes b the batch of values and d. It spares
 // carriers a copy where that is a part of what a delivery costs.
-func (b *Batch[T]) Fill(values []T, d *Delivery) { b.values, b.d, b.gen = values, d, d.gen }
+func (b *Batch[T]) Fill(values []T, d *Delivery) { *b = NewBatch(values, d) }
+
+// NewPulled is for carriers whose receivers settle a batch by a call of their
+// own, a commit, instead of by returning from a handler: it makes a batch that
+// carries a ticket of the carrier's choice, and for which Fail has no effect.
+func NewPulled[T any](values []T, d *Delivery, ticket uint64) Batch[T] {
+	return Batch[T]{first: unsafe.SliceData(values), n: len(values), d: d, gen: ticket | pulled}
+}
+
+// pulled marks a ticket; no delivery gets so far in its count of settlements.
+const pulled = 1 << 63
+
+// Ticket returns what a carrier gave to [NewPulled], the ticket without its
+// highest bit. The delivery is nil for the zero Batch. It is for carriers.
+func (b Batch[T]) Ticket() (d *Delivery, ticket uint64) { return b.d, b.gen &^ pulled }
 
 // Len returns the number of events; it is never 0 for a delivered batch.
-func (b Batch[T]) Len() int { return len(b.values) }
+func (b Batch[T]) Len() int { return b.n }
 
 // Values returns the events' values in order. See [Batch] for how long the
 // slice is valid.
-func (b Batch[T]) Values() []T { return b.values }
+func (b Batch[T]) Values() []T { return unsafe.Slice(b.first, b.n) }
 
 // Value returns the value of event i, in [0, Len).
-func (b Batch[T]) Value(i int) T { return b.values[i] }
+func (b Batch[T]) Value(i int) T { return b.Values()[i] }
 
 // All yields index and value of each event in order.
-func (b Batch[T]) All() iter.Seq2[int, T] { return slices.All(b.values) }
+func (b Batch[T]) All() iter.Seq2[int, T] { return slices.All(b.Values()) }
 
 // Topic returns the name of the topic, or of the provider for a stream.
 func (b Batch[T]) Topic() string { return b.d.Topic }
@@ -116,7 +135,7 @@ func (b Batch[T]) ID(i int) string {
 
 // Event returns event i with its metadata; Time is filled in.
 func (b Batch[T]) Event(i int) Event[T] {
-	e := Event[T]{Meta: b.Meta(i), Value: b.values[i]}
+	e := Event[T]{Meta: b.Meta(i), Value: b.Value(i)}
 	e.Time = b.Time(i)
 	return e
 }
@@ -126,7 +145,7 @@ func (b Batch[T]) Event(i int) Event[T] {
 // Fail for the same event is ignored, and so is a call after the handler
 // returned. Fail panics when i is not in [0, Len).
 func (b Batch[T]) Fail(i int, err error) {
-	if i < 0 || i >= len(b.values) {
+	if i < 0 || i >= b.n {
 		panic("penstock: Batch.Fail: index out of range")
 	}
 	if err == nil {
@@ -164,6 +183,7 @@ type Delivery struct {
 	Tokens    []Token   // nil, or one per event
 	Times     []TimeRun // in order; may cover fewer events than the batch
 	Metas     []Meta    // nil, or one per event
+	Carrier   any       // the carrier's own, to find itself again; see [Batch.Ticket]
 
 	mu       sync.Mutex
 	gen      uint64

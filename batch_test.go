@@ -141,6 +141,38 @@ func TestFillMakesTheBatchOfADelivery(t *testing.T) {
 	}
 }
 
+// A pulled batch is settled by a commit; a mark on it must not reach the next
+// delivery that a handler gets.
+func TestPulledBatchCarriesItsTicketAndIgnoresFail(t *testing.T) {
+	carrier := &struct{}{}
+	d := &penstock.Delivery{Carrier: carrier}
+	b := penstock.NewPulled([]int{1, 2}, d, 1<<62)
+	got, ticket := b.Ticket()
+	if got != d || got.Carrier != carrier || ticket != 1<<62 || b.Len() != 2 || b.Value(1) != 2 {
+		t.Errorf("delivery %p, ticket %d, batch %v", got, ticket, b.Values())
+	}
+	b.Fail(1, nil)
+	penstock.NewPulled([]int{1}, d, 0).Fail(0, nil)
+	if failed := d.Settle(); len(failed) != 0 {
+		t.Errorf("failed %v through a pulled batch", failed)
+	}
+	if none, _ := (penstock.Batch[int]{}).Ticket(); none != nil {
+		t.Error("the zero batch has a delivery")
+	}
+}
+
+func TestValuesOfABatchCannotGrowIntoTheCarriersMemory(t *testing.T) {
+	memory := []int{1, 2, 3}
+	b := penstock.NewBatch(memory[:2], &penstock.Delivery{})
+	_ = append(b.Values(), 9)
+	if memory[2] != 3 {
+		t.Error("append wrote behind the batch")
+	}
+	if empty := penstock.NewBatch[int](nil, &penstock.Delivery{}); empty.Len() != 0 || len(empty.Values()) != 0 {
+		t.Errorf("a batch of nothing has %d values", empty.Len())
+	}
+}
+
 func TestFailModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d penstock.Delivery
