@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/settle"
 )
 
 // Start says where a new group begins. On disk it counts only for a group that
@@ -37,14 +38,29 @@ type GroupConfig struct {
 	// BatchMax is the largest batch in events; default 100 (BQ-12). It is an
 	// upper bound: what is there is delivered at once (BQ-72).
 	BatchMax int
-	// AutoCommit commits a batch when it is pulled, before the application
-	// sees it: at most once (BQ-78). It is for pull consumers only.
+	// AutoCommit commits a batch before the application sees it: at the pull,
+	// or before Run calls the handler. Delivery is then at most once (BQ-78,
+	// BQ-86).
 	AutoCommit bool
 	// Start says where the group begins: Earliest, the default, or Latest.
 	Start Start
+
+	// The rest is for Run.
+
+	// BatchBytes is the largest batch in bytes, unless a single event is
+	// larger; 0 is no limit. It needs the topic's Config.Size.
+	BatchBytes penstock.Bytes
+	// Linger is how long a batch that is not full waits for more events after
+	// its first one was seen; 0 delivers what is there.
+	Linger time.Duration
+	// Retry says how often and when a failed event comes again.
+	Retry settle.Policy
+	// Drain is how long Run goes on with what it has taken after its context
+	// has ended; default 25 s.
+	Drain time.Duration
 }
 
-func (c *GroupConfig) validate(partitions int) error {
+func (c *GroupConfig) validate(partitions int, sized bool) error {
 	if c.Consumers == 0 {
 		c.Consumers = 1
 	}
@@ -60,7 +76,7 @@ func (c *GroupConfig) validate(partitions int) error {
 	if c.Start > Latest {
 		return &penstock.FieldError{Field: "Start", Reason: fmt.Sprintf("%d is neither Earliest nor Latest", uint8(c.Start))}
 	}
-	return nil
+	return c.validatePush(sized)
 }
 
 // Ways to use a group. The first use decides.
@@ -88,6 +104,7 @@ type Group[T any] struct {
 	use       atomic.Int32
 	closed    atomic.Bool
 	readers   readers[T]
+	push      push[T]
 }
 
 // GroupOption is one further thing about a group whose type depends on T.
@@ -121,7 +138,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 	if strings.TrimSpace(name) == "" {
 		return nil, &penstock.FieldError{Field: "name", Reason: "is blank"}
 	}
-	if err := c.validate(len(t.parts)); err != nil {
+	if err := c.validate(len(t.parts), t.config.Size != nil); err != nil {
 		return nil, err
 	}
 	g := &Group[T]{name: name, topic: t, config: c}

@@ -34,6 +34,7 @@ type GroupStats struct {
 	Consumers  int
 	Lag        uint64 // over all partitions
 	Partitions []GroupPartitionStats
+	Run        RunStats
 }
 
 // GroupPartitionStats says how far a group is in a partition.
@@ -79,7 +80,7 @@ func (p *partition[T]) stats() PartitionStats {
 
 // Stats returns how far the group is.
 func (g *Group[T]) Stats() GroupStats {
-	s := GroupStats{Name: g.name, Consumers: len(g.consumers)}
+	s := GroupStats{Name: g.name, Consumers: len(g.consumers), Run: g.runStats()}
 	for _, c := range g.cursors {
 		// The commit is read first: the end it is compared with is not older.
 		ps := GroupPartitionStats{Committed: c.hold.Committed()}

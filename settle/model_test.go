@@ -66,7 +66,11 @@ func (s *model) committed() int {
 // next asks for a delivery and checks it cell by cell.
 func (s *model) next() {
 	size := rapid.IntRange(1, 700).Draw(s.t, "max")
+	at := s.m.Position()
 	span, ok := s.m.Next(s.now, s.base+penstock.Offset(s.end), size)
+	if ok && span.From != at {
+		s.t.Fatalf("span %+v does not begin at the position %d", span, at)
+	}
 	if s.fault {
 		if ok {
 			s.t.Fatalf("delivered %+v after a fault", span)

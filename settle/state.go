@@ -21,6 +21,16 @@ func (m *Machine) Committed() penstock.Offset {
 // Delivered returns one past the highest offset that was ever delivered.
 func (m *Machine) Delivered() penstock.Offset { return m.next }
 
+// Position returns the offset that the next span begins at: of the lowest
+// retry or dead letter that waits, due or not, else the lowest that was never
+// delivered.
+func (m *Machine) Position() penstock.Offset {
+	if m.waiting > 0 {
+		return m.runs[m.firstWaiting()].from
+	}
+	return m.next
+}
+
 // Unsettled returns how many events were delivered and are not settled: in
 // hand, or waiting for a retry or to be handed over.
 func (m *Machine) Unsettled() int {

@@ -1,0 +1,250 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/settle"
+)
+
+const (
+	// commitEvery is how often Run stores what is settled of a topic on disk.
+	// In memory every batch is committed at once.
+	commitEvery = 100 * time.Millisecond
+	// abandonAfter is how long Run waits for handlers after it has cancelled
+	// their context.
+	abandonAfter = time.Second
+)
+
+var errDrainOver = fmt.Errorf("the drain is over: %w", context.DeadlineExceeded)
+
+// push is what a group keeps of Run between two runs of it.
+type push[T any] struct {
+	mu      sync.Mutex
+	pushers []*pusher[T] // one per consumer; made by the first Run
+	running bool         // a Run, or a handler that one left behind
+}
+
+// run is one call of Run.
+//
+// It ends in steps, each of which has happened before the next: intake is
+// cancelled, and nothing new is taken; until drainUntil, what was taken is
+// finished; handlers is cancelled, and nothing is tried again.
+type run[T any] struct {
+	group      *Group[T]
+	handle     penstock.Handler[T]
+	intake     context.Context
+	handlers   context.Context
+	drainUntil atomic.Int64 // in Unix nanoseconds; set before intake ends
+
+	left      atomic.Int32 // pushers that have not ended
+	done      chan struct{}
+	failed    chan struct{} // closed when err is set
+	failOnce  sync.Once
+	err       error // the first cause
+	stopTake  context.CancelFunc
+	endHandle context.CancelCauseFunc
+}
+
+// Run hands the events of the group's partitions to h, in batches, until ctx
+// ends or something fails. Each consumer of the group has one goroutine, which
+// calls h for one batch at a time; events of one partition come in order.
+//
+// A batch holds at most BatchMax events (4,096 at the most) and BatchBytes, and
+// is delivered when it is full or when Linger has passed since its first event
+// was seen. When h returns nil, every event is settled that was not marked with
+// [penstock.Batch.Fail]; an error, a panic ([penstock.PanicError]) or
+// runtime.Goexit fails all. A failed event comes again after a backoff (see
+// [GroupConfig.Retry]), in its place: later events of its partition wait, those
+// of other partitions do not. After its last attempt it goes to [DeadLetter],
+// which must take it before it is committed; if that fails, it is tried again.
+// Without DeadLetter an event is retried until it succeeds. What a group with
+// AutoCommit delivers is committed before h is called; failures are then
+// logged and counted, and not retried (BQ-86).
+//
+// The commit is the lowest offset that is not settled. It moves after each
+// batch in memory; on disk it is stored every 100 ms between two calls of h,
+// at once when producers wait for capacity, and at the end. Delivery is at
+// least once, with AutoCommit at most once.
+//
+// When ctx ends, Run takes no further events (ADR 0010). Calls of h that run
+// are waited for, and failed events are retried, until everything that was
+// taken is settled or until Config.Drain has passed. The context that h gets
+// has the values of ctx and lives on; it is cancelled when Drain has passed,
+// with a cause that matches context.DeadlineExceeded. Run returns nil after a
+// full drain and a [*penstock.DrainError] with the number of events that are
+// left otherwise; they come again. A handler that does not return within one
+// second of that is left behind: its group cannot be run again until it does.
+//
+// Run returns an error at once that matches [penstock.ErrExists] when the group
+// is being run or is used in another way, and, after the drain, the first cause
+// when reading or committing fails, or one that matches [penstock.ErrClosed]
+// when group or topic were closed.
+func (g *Group[T]) Run(ctx context.Context, h penstock.Handler[T]) error {
+	if err := g.run(ctx, h); err != nil {
+		return fmt.Errorf("topic %q: group %q: %w", g.topic.config.Name, g.name, err)
+	}
+	return nil
+}
+
+func (g *Group[T]) run(ctx context.Context, h penstock.Handler[T]) error {
+	if h == nil {
+		return &penstock.FieldError{Field: "handler", Reason: "is nil"}
+	}
+	if g.closed.Load() {
+		return penstock.ErrClosed
+	}
+	if err := g.claim(pushed); err != nil {
+		return err
+	}
+	r := &run[T]{group: g, handle: h, done: make(chan struct{}), failed: make(chan struct{})}
+	pushers, err := g.startPushing()
+	if err != nil {
+		return err
+	}
+	live := context.WithoutCancel(ctx)
+	r.intake, r.stopTake = context.WithCancel(live)
+	r.handlers, r.endHandle = context.WithCancelCause(live)
+	defer r.stopTake()
+	defer r.endHandle(nil)
+	r.left.Store(int32(len(pushers)))
+	for _, p := range pushers {
+		p.run = r
+		// One per consumer. Ended by r.intake and r.handlers; drain waits for
+		// it, on r.done.
+		go p.loop()
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.failed:
+	}
+	r.drain()
+	return r.outcome(pushers)
+}
+
+// startPushing marks the group as running and prepares its pushers.
+func (g *Group[T]) startPushing() ([]*pusher[T], error) {
+	s := &g.push
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running {
+		return nil, fmt.Errorf("the group is being run, or a handler of an earlier run has not returned: %w", penstock.ErrExists)
+	}
+	if s.pushers == nil {
+		for _, c := range g.consumers {
+			s.pushers = append(s.pushers, newPusher(g, c))
+		}
+	}
+	for _, p := range s.pushers {
+		if err := p.begin(); err != nil {
+			return nil, err
+		}
+	}
+	s.running = true
+	return s.pushers, nil
+}
+
+// drain ends the run step by step and returns when all pushers have ended, or
+// when those that have not are left behind.
+func (r *run[T]) drain() {
+	limit := r.group.config.Drain
+	r.drainUntil.Store(time.Now().Add(limit).UnixNano())
+	r.stopTake()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return
+	case <-timer.C:
+	}
+	r.endHandle(errDrainOver)
+	timer.Reset(abandonAfter)
+	select {
+	case <-r.done:
+	case <-timer.C:
+	}
+}
+
+// outcome returns what Run returns.
+func (r *run[T]) outcome(pushers []*pusher[T]) error {
+	select {
+	case <-r.failed:
+		return r.err
+	default:
+	}
+	left := 0
+	for _, p := range pushers {
+		left += p.unsettled()
+	}
+	if left > 0 {
+		return &penstock.DrainError{Left: left, Err: errDrainOver}
+	}
+	return nil
+}
+
+// fail records the first cause and ends the run.
+func (r *run[T]) fail(err error) {
+	r.failOnce.Do(func() {
+		r.err = err
+		close(r.failed)
+	})
+}
+
+// leave is called by each pusher as its last act.
+func (r *run[T]) leave() {
+	if r.left.Add(-1) > 0 {
+		return
+	}
+	s := &r.group.push
+	s.mu.Lock()
+	s.running = false
+	s.mu.Unlock()
+	close(r.done)
+}
+
+// stopping reports whether nothing new is to be taken.
+func (r *run[T]) stopping() bool { return r.intake.Err() != nil }
+
+// over reports whether nothing is to be tried again.
+func (r *run[T]) over() bool { return r.handlers.Err() != nil }
+
+// policy is the group's retry policy for Run. Without a place for dead letters
+// there is no last attempt.
+func (g *Group[T]) policy() settle.Policy {
+	p := g.config.Retry
+	if g.options.deadLetter == nil {
+		p.Attempts = -1
+	}
+	return p
+}
+
+// validatePush fills the defaults of the fields that only Run uses, and names
+// the first bad one.
+func (c *GroupConfig) validatePush(sized bool) error {
+	switch {
+	case c.BatchBytes < 0:
+		return &penstock.FieldError{Field: "BatchBytes", Reason: fmt.Sprintf("%d is negative", int64(c.BatchBytes))}
+	case c.BatchBytes > 0 && !sized:
+		return &penstock.FieldError{Field: "BatchBytes", Reason: "the topic's Config.Size, which tells the size of an event, is nil"}
+	case c.Linger < 0:
+		return &penstock.FieldError{Field: "Linger", Reason: c.Linger.String() + " is negative"}
+	case c.Drain < 0:
+		return &penstock.FieldError{Field: "Drain", Reason: c.Drain.String() + " is negative"}
+	}
+	if c.Drain == 0 {
+		c.Drain = defaultDrain
+	}
+	if err := c.Retry.Validate(); err != nil {
+		var f *penstock.FieldError
+		if errors.As(err, &f) {
+			return &penstock.FieldError{Field: "Retry." + f.Field, Reason: f.Reason}
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/settle"
+)
+
+// flushReason is why a batch was delivered with the size that it had.
+type flushReason uint8
+
+const (
+	flushLinger flushReason = iota // Linger was over, or there is none
+	flushCount                     // BatchMax was reached
+	flushBytes                     // BatchBytes was reached
+	flushRetry                     // failed events come again
+	flushReasons
+)
+
+// maxCause bounds the text of an error that a dead letter carries.
+const maxCause = 4096
+
+// lane is one partition of a group under Run.
+//
+// Invariant: cur.committed <= machine.Committed(), and they are equal when
+// nothing is to be stored.
+type lane[T any] struct {
+	group    *Group[T]
+	consumer *Consumer[T]
+	cur      *cursor[T]
+	index    int // of cur in the consumer
+
+	machine     *settle.Machine
+	completed   []byte    // of the run before, at its commit
+	stored      []byte    // completions that were stored with the commit
+	lingerUntil time.Time // zero while no batch waits to be filled
+	storeAt     time.Time // zero while nothing is to be stored
+	troubled    bool      // an event failed and is not settled
+	reason      flushReason
+	sizedFrom   penstock.Offset // sized events from here on have sizedBytes
+	sized       int
+	sizedBytes  penstock.Bytes
+
+	unsettled atomic.Int64                   // read by others
+	blocked   atomic.Pointer[settle.Blocked] // read by others; nil when not
+}
+
+// begin continues from the commit.
+func (l *lane[T]) begin() error {
+	m, err := settle.New(settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.completed})
+	if err != nil {
+		return err
+	}
+	l.machine, l.lingerUntil, l.storeAt, l.troubled = m, time.Time{}, time.Time{}, false
+	l.unsettled.Store(0)
+	l.blocked.Store(nil)
+	l.cur.rewind()
+	l.consumer.mark(l.index)
+	return nil
+}
+
+// next takes the next batch, or returns no values when there is none now. With
+// stopping set it takes only what failed before.
+func (l *lane[T]) next(now time.Time, stopping bool) (settle.Span, []T, error) {
+	max := min(l.group.config.BatchMax, settle.WindowMax)
+	fresh := l.consumer.fresh(l.index)
+	due, again := l.machine.Due()
+	if again && now.Before(due) || !again && stopping {
+		l.lingerUntil = time.Time{}
+		return settle.Span{}, nil, nil
+	}
+	if at := l.machine.Position(); l.cur.read != at {
+		l.cur.seek(at)
+		l.consumer.mark(l.index)
+		fresh = true
+	}
+	if !again && l.filling(now, max) {
+		return settle.Span{}, nil, nil
+	}
+	if fresh && int(l.cur.limit-l.cur.read) < max {
+		if err := l.consumer.refill(l.index, l.cur, max); err != nil {
+			return settle.Span{}, nil, err
+		}
+	}
+	n := min(int(l.cur.limit-l.cur.read), max)
+	if n == 0 {
+		l.idle()
+		return settle.Span{}, nil, nil
+	}
+	l.reason = flushLinger
+	if n == max {
+		l.reason = flushCount
+	}
+	n = l.cutToBytes(n)
+	if again {
+		l.reason = flushRetry
+	} else if l.reason == flushLinger && now.Before(l.lingerUntil) {
+		return settle.Span{}, nil, nil
+	}
+	span, ok := l.machine.Next(now, l.cur.read+penstock.Offset(n), n)
+	if !ok {
+		return settle.Span{}, nil, nil
+	}
+	l.lingerUntil = time.Time{}
+	return span, l.cur.take(span.Len()), nil
+}
+
+// filling reports whether a batch is to wait for more events, and starts the
+// wait when the first event is seen. With a limit in bytes the events must be
+// looked at first, so the answer is left to the caller.
+func (l *lane[T]) filling(now time.Time, max int) bool {
+	linger := l.group.config.Linger
+	if linger == 0 {
+		return false
+	}
+	n := l.cur.readable()
+	if n == 0 {
+		return false
+	}
+	if l.lingerUntil.IsZero() {
+		l.lingerUntil = now.Add(linger)
+	}
+	return n < max && l.group.config.BatchBytes == 0 && now.Before(l.lingerUntil)
+}
+
+// cutToBytes returns how many of the next n events fit BatchBytes, at least
+// one. What was summed up is kept while the batch waits for more.
+func (l *lane[T]) cutToBytes(n int) int {
+	limit := l.group.config.BatchBytes
+	if limit == 0 {
+		return n
+	}
+	if l.sizedFrom != l.cur.read || l.sized > n {
+		l.sizedFrom, l.sized, l.sizedBytes = l.cur.read, 0, 0
+	}
+	first := int(l.cur.read - l.cur.win.First)
+	for l.sized < n {
+		size := max(0, l.group.topic.config.Size(l.cur.win.Values[first+l.sized]))
+		if l.sized > 0 && size > limit-l.sizedBytes {
+			l.reason = flushBytes
+			return l.sized
+		}
+		l.sized++
+		if size >= limit-l.sizedBytes {
+			l.sizedBytes = limit
+			l.reason = flushBytes
+			return l.sized
+		}
+		l.sizedBytes += size
+	}
+	return n
+}
+
+// idle gives back memory that only the last events keep.
+func (l *lane[T]) idle() {
+	l.lingerUntil = time.Time{}
+	if l.cur.low != l.cur.committed {
+		l.cur.letGo(l.cur.committed)
+	}
+}
+
+// settle ends a delivery, and commits in memory.
+func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcome) error {
+	if err := l.machine.Settle(now, span, failed...); err != nil {
+		return err
+	}
+	l.unsettled.Store(int64(l.machine.Unsettled()))
+	if l.troubled || len(failed) > 0 {
+		l.noteBlocked()
+	}
+	if !l.cur.saved || l.group.topic.pressed() {
+		return l.commit()
+	}
+	if l.storeAt.IsZero() {
+		l.storeAt = time.Now().Add(commitEvery)
+	}
+	return nil
+}
+
+func (l *lane[T]) noteBlocked() {
+	b := l.machine.Blocked()
+	l.troubled = b.Reason != settle.NotBlocked
+	if l.troubled {
+		l.blocked.Store(&b)
+	} else {
+		l.blocked.Store(nil)
+	}
+}
+
+// commitNow commits a span before its events are handled.
+func (l *lane[T]) commitNow(span settle.Span) error {
+	if err := l.machine.Settle(time.Time{}, span); err != nil {
+		return err
+	}
+	return l.cur.commit(l.machine.Committed())
+}
+
+// afterAutoCommit gives back the memory of events that were committed before
+// they were handled.
+func (l *lane[T]) afterAutoCommit() error {
+	l.unsettled.Store(0)
+	if l.cur.committed >= l.cur.sweepAt {
+		l.cur.letGo(l.cur.committed)
+	}
+	return nil
+}
+
+// commitDue stores what is settled when it is time to.
+func (l *lane[T]) commitDue(now time.Time) error {
+	if l.storeAt.IsZero() || now.Before(l.storeAt) {
+		return nil
+	}
+	return l.commit()
+}
+
+// commit moves the commit to what is settled without a gap.
+func (l *lane[T]) commit() error {
+	l.storeAt = time.Time{}
+	to := l.machine.Committed()
+	if to == l.cur.committed {
+		return nil
+	}
+	if l.cur.read < to { // a retry was the last of a gap
+		l.cur.seek(to)
+		l.consumer.mark(l.index)
+	}
+	return l.cur.settle(to)
+}
+
+// finish is commit at the end of a run; what is completed beyond the commit is
+// kept for the next one.
+func (l *lane[T]) finish() error {
+	if l.group.config.AutoCommit { // an event whose commit failed was not handled
+		l.completed = nil
+		l.idle()
+		return nil
+	}
+	if err := l.commit(); err != nil {
+		l.completed = nil
+		return err
+	}
+	l.completed = l.machine.AppendCompleted(nil)
+	l.idle()
+	return nil
+}
+
+// due returns when the lane has something to do without new events.
+func (l *lane[T]) due() (time.Time, bool) {
+	due, ok := l.machine.Due()
+	for _, t := range []time.Time{l.lingerUntil, l.storeAt} {
+		if !t.IsZero() && (!ok || t.Before(due)) {
+			due, ok = t, true
+		}
+	}
+	return due, ok
+}
+
+// deadEvents appends the events of a span with where they come from and why
+// they were given up.
+func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, values []T, now time.Time) []penstock.Event[T] {
+	b := penstock.NewBatch(values, &l.cur.delivery)
+	cause := fmt.Sprintf("%v", span.Cause) // survives an Error method that panics
+	if len(cause) > maxCause {
+		cause = cause[:maxCause]
+	}
+	out = slices.Grow(out, len(values))
+	for i := range values {
+		e := b.Event(i)
+		e.Attempt = span.Attempt
+		e.Origin = &penstock.Origin{
+			Topic: b.Topic(), Partition: b.Partition(), Offset: b.Offset(i),
+			Group: l.group.name, Cause: cause, Time: now.UTC(),
+		}
+		out = append(out, e)
+	}
+	return out
+}
