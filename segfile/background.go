@@ -142,7 +142,7 @@ func (p *Partition) writeBarrier() error {
 		return nil
 	}
 	b := make([]byte, frameHeaderSize)
-	now := time.Now().UnixNano()
+	now := p.log.seams.now().UnixNano()
 	h := header{kind: typeBarrier, base: m.end, epoch: p.w.epoch, time: now, maxTime: now, durable: m.pos}
 	h.put(b, m.seg.seed)
 	if _, err := p.w.file.WriteAt(b, m.pos); err != nil {

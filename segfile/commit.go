@@ -3,7 +3,6 @@ package segfile
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -114,7 +113,7 @@ func (p *Partition) allocate() error {
 // encode builds what is written next: at least the first frame.
 func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset) (mark, int, []byte) {
 	m := p.written
-	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: time.Now().UnixNano(), durable: p.safePosition(m.seg)}
+	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: p.log.seams.now().UnixNano(), durable: p.safePosition(m.seg)}
 	buf, n, size := p.w.buf[:0], 0, 0
 	for n < len(frames) {
 		f := frames[n]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -97,7 +96,7 @@ func (p *Partition) seal() error {
 	seg, was := m.seg, m
 	b := encodeSeal(
 		&summary{count: uint64(m.end - seg.hdr.base), end: m.end, rolling: m.rolling, index: p.w.index},
-		stamp{seed: seg.seed, base: m.end, epoch: p.w.epoch, time: time.Now().UnixNano(), durable: p.safePosition(seg)})
+		stamp{seed: seg.seed, base: m.end, epoch: p.w.epoch, time: p.log.seams.now().UnixNano(), durable: p.safePosition(seg)})
 	if _, err := p.w.file.WriteAt(b, m.pos); err != nil {
 		return p.writeFailed(err, was)
 	}
