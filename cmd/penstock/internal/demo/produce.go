@@ -55,9 +55,10 @@ func newProducer(c *Config, run string, rec *record, url func(context.Context) (
 }
 
 // produce makes events until making ends or the source does, then waits until
-// every one is acknowledged. It returns nil then. When giveUp ends first, the
-// error says so and what is unanswered stays unknown.
-func (p *producer) produce(making, giveUp context.Context) error {
+// every one is acknowledged, or giveUp ends: what is unanswered then stays
+// unknown. early is why the source ended before its time; what was made before
+// is produced all the same. failed is why the lanes could not go on.
+func (p *producer) produce(making, giveUp context.Context) (early, failed error) {
 	giveUp, stop := context.WithCancelCause(giveUp)
 	defer stop(nil)
 	var wg sync.WaitGroup
@@ -72,19 +73,13 @@ func (p *producer) produce(making, giveUp context.Context) error {
 	making, cancel := context.WithCancel(making)
 	defer context.AfterFunc(giveUp, cancel)()
 	defer cancel()
-	err := p.generate(making)
+	early = p.generate(making)
 	for _, l := range p.lanes {
 		close(l.queue)
 	}
 	wg.Wait()
 	p.client.CloseIdleConnections()
-	if cause := context.Cause(giveUp); cause != nil && !isGivenUp(cause) {
-		return cause
-	}
-	if err != nil {
-		return err
-	}
-	return giveUp.Err()
+	return early, context.Cause(giveUp)
 }
 
 // generate makes events at the rate until ctx or the source ends; both are a

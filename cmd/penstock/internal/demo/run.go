@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -42,6 +43,7 @@ type run struct {
 	failed  context.Context // ends with the first failure of a part, as its cause
 	fail    context.CancelCauseFunc
 	seconds float64 // for which events were produced
+	early   error   // why the input ended before its time
 }
 
 // Run runs the demo. When ctx ends it stops producing, drains, and judges what
@@ -82,7 +84,7 @@ func (r *run) prepare() error {
 		return err
 	}
 	r.child = newChild(r.config.Command, wire.NodeConfig{
-		Run: r.id, Dir: filepath.Join(r.dir, "data"), Durability: r.config.Durability.String(),
+		Run: r.id, Dir: filepath.Join(r.dir, "data"), Log: filepath.Join(r.dir, "node.log"), Durability: r.config.Durability.String(),
 		Partitions: partitions, Capacity: r.config.capacity(), SlowRate: r.config.Rate * slowShare,
 		DriverURL: r.hub.url, Secret: secret, Drain: stopTimeout / 2,
 	}, r.screen, r.fail)
@@ -172,11 +174,12 @@ func (r *run) work(ctx context.Context) {
 		time.AfterFunc(r.config.Drain, release)
 	})()
 	start := time.Now()
-	err := r.producer.produce(making, limit)
+	early, failed := r.producer.produce(making, limit)
 	r.seconds = time.Since(start).Seconds()
 	stopMaking()
-	if err != nil && !isGivenUp(err) {
-		r.fail(err)
+	r.early = early
+	if failed != nil && !isGivenUp(failed) {
+		r.fail(failed)
 	}
 	close(hurry)
 	wg.Wait()
@@ -229,9 +232,12 @@ func (r *run) left() (n uint64) {
 func (r *run) verdict(ctx context.Context, clean bool) Result {
 	var v judge.Verdict
 	r.record.with(func(l *judge.Ledger) { v = l.Verdict() })
-	v.EventsPerSec = float64(v.Produced) / max(r.seconds, 0.001)
-	v.RSSMaxMiB = float64(max(ownRSS(), r.child.rss(), r.watcher.rss())) / (1 << 20)
+	v.EventsPerSec = tenths(float64(v.Produced) / max(r.seconds, 0.001))
+	v.RSSMaxMiB = tenths(float64(max(ownRSS(), r.child.rss(), r.watcher.rss())) / (1 << 20))
 	res := Result{Verdict: v, Faults: v.Faults(r.config.Crash), Left: r.leftInWords(v)}
+	if r.early != nil {
+		res.Faults = append([]string{r.early.Error()}, res.Faults...)
+	}
 	if err := context.Cause(r.failed); err != nil {
 		res.Faults = append([]string{err.Error()}, res.Faults...)
 	} else if !clean {
@@ -241,6 +247,8 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 	res.Interrupted = ctx.Err() != nil && asked
 	return res
 }
+
+func tenths(v float64) float64 { return math.Round(v*10) / 10 }
 
 // leftInWords says what is left and what will become of it.
 func (r *run) leftInWords(v judge.Verdict) string {

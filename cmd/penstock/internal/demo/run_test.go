@@ -159,7 +159,7 @@ func TestBadInputLineEndsTheRun(t *testing.T) {
 	c := good("none")
 	c.For, c.Input = 0, strings.NewReader("{}\n{}\nnot json\n{}\n")
 	r := perform(t, c)
-	if r.Produced != 2 || !strings.Contains(strings.Join(r.Faults, "\n"), "input line 3: is not one JSON value") {
+	if r.Produced != 2 || r.Left != "" || len(r.Faults) != 1 || r.Faults[0] != "input line 3: is not one JSON value" {
 		t.Errorf("faults %q, verdict %+v", r.Faults, r.Verdict)
 	}
 }

@@ -55,6 +55,7 @@ type NodeConfig struct {
 	Run         string        `json:"run"`         // names this run; part of every event id
 	Incarnation int           `json:"incarnation"` // 1 for the first start, one more after each crash
 	Dir         string        `json:"dir"`         // data directory
+	Log         string        `json:"log"`         // file that the node's log is appended to; "" = standard error gets all of it
 	Durability  string        `json:"durability"`  // written or synced
 	Partitions  int           `json:"partitions"`
 	Capacity    int           `json:"capacity"`   // events in the topic before it answers 429

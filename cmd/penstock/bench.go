@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/cmd/penstock/internal/bench"
+)
+
+type benchCmd struct {
+	Names  []string `arg:"" optional:"" name:"name" help:"Rows to run: queue, stage or log, a part such as queue/consume, or one row. None runs all."`
+	List   bool     `help:"List the rows and end."`
+	Rounds int      `default:"0" help:"Rounds per row; a figure is the median over them. 0 takes what each row needs."`
+	Dir    string   `help:"Directory for the rows on disk. Without it a temporary one, removed at the end."`
+	Output string   `short:"o" enum:"text,json" default:"text" help:"Form of the result: text or json."`
+	JSON   bool     `name:"json" help:"The same as -o json: one array with an object per row."`
+}
+
+// Help is shown by --help.
+func (benchCmd) Help() string {
+	return `Each row is measured beside its baseline in the same run; only the ratio carries over to another machine.
+A row in which an event is lost, repeated or out of order fails, and the exit code is 1.
+
+Example:
+
+    penstock bench queue stage --json`
+}
+
+// Run runs the rows.
+func (c *benchCmd) Run(e *env) error {
+	if c.Rounds < 0 {
+		return &penstock.FieldError{Field: "--rounds", Reason: fmt.Sprintf("%d is negative", c.Rounds)}
+	}
+	names, err := bench.Select(c.Names)
+	if errors.Is(err, penstock.ErrInvalid) {
+		return &failure{code: exitUsage, what: err.Error(), fix: "run: penstock bench --list", err: err}
+	}
+	if err != nil {
+		return err
+	}
+	if c.List {
+		_, err := fmt.Fprintln(e.stdout, strings.Join(names, "\n"))
+		return err
+	}
+	rows, err := bench.Run(e.ctx, names, bench.Config{Rounds: c.Rounds, Dir: c.Dir, Progress: func(done, total int, row string) {
+		fmt.Fprintf(e.stderr, "bench %d/%d %s\n", done+1, total, row)
+	}})
+	if c.JSON || c.Output == "json" {
+		if rows == nil {
+			rows = []bench.Row{}
+		}
+		return errors.Join(err, json.NewEncoder(e.stdout).Encode(rows))
+	}
+	return errors.Join(err, c.table(e, rows))
+}
+
+func (c *benchCmd) table(e *env, rows []bench.Row) error {
+	t := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "row\tns/event\tevents/s\tallocs/event\tbaseline ns\tratio\t  baseline")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%.2f\t%.0f\t%.4f\t%.2f\t%.2f\t  %s\n",
+			r.Name, r.NsPerEvent, r.EventsPerS, r.AllocsPerEvent, r.BaselineNs, r.Ratio, r.Baseline)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,109 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// started is a demo process that is ready.
+type started struct {
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	stderr *strings.Builder
+}
+
+// startDemo starts the command and returns when its node is ready.
+func startDemo(t *testing.T, args ...string) *started {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &started{cmd: exec.Command(self, append([]string{"demo"}, args...)...), stderr: &strings.Builder{}}
+	s.cmd.Env = append(os.Environ(), commandEnv+"=1")
+	s.cmd.Stderr = s.stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	guard := time.AfterFunc(90*time.Second, func() { _ = s.cmd.Process.Kill() })
+	t.Cleanup(func() { guard.Stop() })
+	s.stdout = bufio.NewReader(out)
+	for { // the header ends with how to stop
+		line, err := s.stdout.ReadString('\n')
+		if err != nil {
+			t.Fatalf("before it was ready: %v; stderr:\n%s", err, s.stderr)
+		}
+		if strings.Contains(line, "Ctrl-C") {
+			return s
+		}
+	}
+}
+
+// end waits for the process and returns its exit code and the rest of its
+// standard output.
+func (s *started) end(t *testing.T) (code int, stdout string) {
+	t.Helper()
+	rest, err := io.ReadAll(s.stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait() // the code says more
+	return s.cmd.ProcessState.ExitCode(), string(rest)
+}
+
+func TestFirstSignalDrainsAndJudges(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		signal os.Signal
+		args   []string
+		code   int
+	}{
+		"SIGTERM before its time": {syscall.SIGTERM, []string{"--for", "1h", "--rate", "500"}, exitInterrupted},
+		"SIGINT before its time":  {os.Interrupt, []string{"--for", "1h", "--rate", "500"}, exitInterrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startDemo(t, tc.args...)
+			if err := s.cmd.Process.Signal(tc.signal); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout := s.end(t)
+			if code != tc.code || !strings.Contains(stdout, `"unknown":0`) {
+				t.Errorf("code %d, stdout\n%s\nstderr\n%s", code, stdout, s.stderr)
+			}
+			if !strings.Contains(s.stderr.String(), "stopping: no more events are taken") {
+				t.Errorf("stderr is\n%s", s.stderr)
+			}
+		})
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	s := startDemo(t, "--for", "1h", "--rate", "1000", "--dir", dir)
+	// Two different signals, so that the system does not make one of them. The
+	// second is there before the drain that the first begins can end.
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, stdout := s.end(t)
+	if code != exitInterrupted || stdout != "" || !strings.Contains(s.stderr.String(), "ended at once") {
+		t.Errorf("code %d, stdout %q, stderr\n%s", code, stdout, s.stderr)
+	}
+}
