@@ -305,6 +305,58 @@ func TestDiscardHookThatPanicsFailsTheSource(t *testing.T) {
 	})
 }
 
+func TestRoomForManyWakesAllThatItHasRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, emit := Push[int]("push", Buffer(4, KeepLast))
+		if err := emit.Push(0, 1, 2, 3); err != nil {
+			t.Error(err)
+		}
+		for i := range 3 {
+			// A pusher: ends when its event was taken; the bubble waits for it.
+			go func() {
+				if err := emit.PushWait(context.Background(), 4+i); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		equal(t, "taken", src.in.take(nil, 4), ints(0, 4))
+		synctest.Wait()
+		equal(t, "buffered then", src.in.take(nil, 4), ints(4, 7))
+	})
+}
+
+func TestTryPushDoesNotOvertakeAWaiter(t *testing.T) {
+	src, emit := Push[int]("push", Buffer(4, KeepLast))
+	src.in.waiters = append(src.in.waiters, src.in.waiter()) // woken, and not running yet
+	if n, err := emit.TryPush(1); n != 0 || err != nil {
+		t.Errorf("TryPush: %d, %v; want 0 while somebody waits", n, err)
+	}
+}
+
+func TestPromisedDemandIsNotPromisedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		dropped := 0
+		more := make(chan struct{})
+		src, emit := Hybrid("hybrid", func(_ context.Context, want int, out *Output[int]) error {
+			<-more
+			out.EmitAll(make([]int, want)...)
+			return Done
+		}, Buffer(1, KeepFirst), OnDiscard(func(n int) { dropped += n }))
+		sink, got := collector[int]("sink")
+		Connect(g, src, sink, Demand(6, 0))
+		start(t, g)
+		synctest.Wait()
+		emit.Push(1, 2, 3) // the callback works on all of the demand
+		equal(t, "dropped", dropped, 2)
+		close(more)
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+		equal(t, "events", flat(got()), []int{0, 0, 0, 0, 0, 0, 1})
+	})
+}
+
 // A random graph has found this: demand that came between serving the buffer
 // and calling the pull callback was met by the callback, before the buffer.
 func TestDemandThatComesLateFindsTheBufferFirst(t *testing.T) {

@@ -559,6 +559,71 @@ func TestDrySourceSleepsUntilWokenOrWantRises(t *testing.T) {
 	})
 }
 
+func TestDrySourceNoticesThatWantRisesFromWhereItFell(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		give := 11
+		src := Pull("dry", func(_ context.Context, want int, out *Output[int]) error {
+			w.add(want)
+			for range min(give, want) {
+				out.Emit(1)
+				give--
+			}
+			return nil
+		})
+		large := newLockstep[int]("large")
+		once := make(chan struct{})
+		leaves := NewSink("leaves", func(context.Context, []int) error {
+			<-once
+			return Done
+		})
+		Connect(g, src, large, Demand(10, 8))
+		Connect(g, src, leaves, Demand(4, 3))
+		start(t, g)
+		synctest.Wait()
+		equal(t, "wants", w.all(), []int{14, 3})
+		close(once)
+		synctest.Wait()
+		equal(t, "want after a consumer has left", w.all(), []int(nil))
+		large.step()
+		equal(t, "want of 2 after none", w.all(), []int{2})
+	})
+}
+
+func TestConsumerServesItsProducersInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		a, b := counter(&w, 1), Pull("other", func(_ context.Context, want int, out *Output[int]) error {
+			for range want {
+				out.Emit(-1)
+			}
+			return nil
+		})
+		gate := NewGate("gate", func(_ context.Context, in []int, out *Output[int]) error {
+			out.EmitAll(in...)
+			return nil
+		})
+		sink := newLockstep[int]("lockstep")
+		Connect(g, a, gate, Demand(4, 2))
+		Connect(g, b, gate, Demand(4, 2))
+		Connect(g, gate, sink, Demand(2, 0))
+		start(t, g)
+		synctest.Wait()
+		others := 0
+		for range 20 {
+			for _, v := range flat(sink.all()) {
+				if v < 0 {
+					others++
+				}
+			}
+			sink.step()
+		}
+		if others < 18 || others > 22 {
+			t.Errorf("%d of 40 events are of the second producer, want half", others)
+		}
+	})
+}
+
 // checkConservation checks that no event of a graph that has ended vanished
 // (P-1).
 func checkConservation(t interface {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -35,6 +36,51 @@ func TestForwardPassesTheArrayOn(t *testing.T) {
 		if len(got) != 4 || !slices.Equal(sent[:4], got) {
 			t.Errorf("the sink got other arrays than the gate forwarded: %v, %v", got, sent)
 		}
+	})
+}
+
+// A gate fails in the middle of a delivery of which it has forwarded a part: the
+// producer must not use the slab again while that part is in hands.
+func TestForwardedPartOutlivesTheGate(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		n := 0
+		src := Pull("source", func(_ context.Context, want int, out *Output[int]) error {
+			if n == 0 {
+				want = 6 // the gate alone, so that the slab is its own
+			}
+			for range want {
+				n++
+				out.Emit(n)
+			}
+			return nil
+		})
+		calls := 0
+		gate := NewGate("gate", func(_ context.Context, in []int, out *Output[int]) error {
+			if calls++; calls == 2 {
+				panic("quit")
+			}
+			out.Forward(in)
+			return nil
+		})
+		step := make(chan struct{})
+		holder := NewSink("holder", func(_ context.Context, in []int) error {
+			kept := slices.Clone(in)
+			<-step
+			equal(t, "the batch in hands", in, kept)
+			return nil
+		})
+		other := newLockstep[int]("other")
+		Connect(g, src, gate, Demand(6, 4)) // three batches of two
+		Connect(g, gate, holder)
+		Connect(g, src, other, Demand(4, 0))
+		start(t, g)
+		synctest.Wait()
+		for range 10 {
+			other.step()
+		}
+		close(step)
+		synctest.Wait()
+		equal(t, "what the holder got", g.Stats()[2].In, int64(2))
 	})
 }
 
@@ -95,37 +141,41 @@ func TestPointersAreFound(t *testing.T) {
 // TestConsumedEventsPinNothing: after the run every slab that the stages keep is
 // empty of pointers.
 func TestConsumedEventsPinNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
-		g.poison = false
-		n := 0
-		src := Pull("source", func(_ context.Context, want int, out *Output[*int]) error {
-			for range min(want, 300-n) {
-				out.Emit(new(int))
-				n++
+	for name, gate := range map[string]*Gate[*int, *int]{
+		"forward": Filter(func(**int) bool { return true }),
+		"emit":    Map(func(v *int) *int { return v }),
+	} {
+		bubble(t, func(t *testing.T, g *Graph) {
+			g.poison = false
+			n := 0
+			src := Pull("source", func(_ context.Context, want int, out *Output[*int]) error {
+				for range min(want, 300-n) {
+					out.Emit(new(int))
+					n++
+				}
+				if n == 300 {
+					return Done
+				}
+				return nil
+			})
+			sink := NewSink("sink", func(context.Context, []*int) error { return nil })
+			Connect(g, src, gate, Demand(7, 2))
+			Connect(g, gate, sink, Demand(5, 1))
+			if err := g.Run(context.Background()); err != nil {
+				t.Error(err)
 			}
-			if n == 300 {
-				return Done
-			}
-			return nil
-		})
-		forward := Filter(func(**int) bool { return true })
-		sink := NewSink("sink", func(context.Context, []*int) error { return nil })
-		Connect(g, src, forward, Demand(7, 2))
-		Connect(g, forward, sink, Demand(5, 1))
-		if err := g.Run(context.Background()); err != nil {
-			t.Error(err)
-		}
-		for _, o := range []*outlet[*int]{&src.out, &forward.out} {
-			o.take()
-			for _, s := range append(o.free, slabsIn(o.edges)...) {
-				for _, p := range s.buf[:cap(s.buf)] {
-					if p != nil {
-						t.Fatalf("%s: a slab that is free still holds an event", o.name)
+			for _, o := range []*outlet[*int]{&src.out, &gate.out} {
+				o.take()
+				for _, s := range append(o.free, slabsIn(o.edges)...) {
+					for _, p := range s.buf[:cap(s.buf)] {
+						if p != nil {
+							t.Fatalf("%s: %s: a slab that is free still holds an event", name, o.name)
+						}
 					}
 				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func slabsIn[T any](edges []*edge[T]) (all []*slab[T]) {

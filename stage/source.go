@@ -191,15 +191,15 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 		s.out.ctl.And(^uint32(ctlWake))
 		s.dry = false
 	}
+	if s.dry && want <= s.dryWant { // not risen; it may rise again from what it has fallen to
+		s.dryWant = want
+		return false
+	}
 	if want == 0 || !s.out.empty() {
 		return false
 	}
 	if s.in.size.Load() > 0 { // demand, or a push, came after serve has looked: the buffer first (ST-46)
 		return true
-	}
-	if s.dry && want <= s.dryWant {
-		s.dryWant = want
-		return false
 	}
 	s.noteOpen(0) // the demand is promised to the callback now
 	slab := s.out.take()
