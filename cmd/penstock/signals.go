@@ -23,8 +23,7 @@ func watchSignals(stderr io.Writer) context.Context {
 	// Lives as long as the process; nobody waits for it.
 	go func() {
 		first := <-signals
-		stop(errStopped{first})
-		fmt.Fprintln(stderr, "stopping: no more events are taken; what is under way is finished. Once more ends at once.")
+		stop(errStopped{first}) // the command says what it does about it
 		<-signals
 		fmt.Fprintln(stderr, "ended at once; what was not handled is kept in --dir and will be replayed by the next run, a temporary directory is left behind")
 		os.Exit(exitInterrupted)

@@ -84,7 +84,7 @@ func TestFirstSignalDrainsAndJudges(t *testing.T) {
 			if code != tc.code || !strings.Contains(stdout, `"unknown":0`) {
 				t.Errorf("code %d, stdout\n%s\nstderr\n%s", code, stdout, s.stderr)
 			}
-			if !strings.Contains(s.stderr.String(), "stopping: no more events are taken") {
+			if !strings.Contains(s.stderr.String(), "stopping: no more events are made") {
 				t.Errorf("stderr is\n%s", s.stderr)
 			}
 		})

@@ -181,18 +181,17 @@ func TestStatusLine(t *testing.T) {
 			{name: "emails", lag: 21_060, behind: 4200 * time.Millisecond, rateOut: 5357.6, dead: 2, stats: wire.GroupStats{Busy: 4, Consumers: 4}},
 		},
 	}
-	const want = "01:05  in 5,012/s  billing lag 12  emails lag 21,060 4.2s (drains in 61s)  dead 3  disk 41 MiB  crashes 2" +
-		"  [emails: all 4 handlers are at work, each call is slow]"
-	if got := s.line(0); got != want {
-		t.Errorf("line is\n%s\nwant\n%s", got, want)
+	all, groups := s.rows()
+	if want := "01:05  in 5,012/s  dead 3  disk 41 MiB  crashes 2  [emails: all 4 handlers are at work, each call is slow]"; all != want {
+		t.Errorf("first row is\n%s\nwant\n%s", all, want)
 	}
-	if got := s.line(30); len([]rune(got)) != 30 || !strings.HasSuffix(got, "…") {
-		t.Errorf("cut to 30 columns: %q", got)
+	if want := "lag  billing 12  emails 21,060 4.2s (drains in 61s)"; groups != want {
+		t.Errorf("second row is\n%s\nwant\n%s", groups, want)
 	}
 	emails := &s.groups[1]
 	for want, change := range map[string]func(){
-		"lag 21,060 4.2s (grows)":        func() { emails.rateOut = 5012.4 },
-		"lag 21,060 4.2s (stands still)": func() { emails.rateOut = 0 },
+		"21,060 4.2s (grows)":        func() { emails.rateOut = 5012.4 },
+		"21,060 4.2s (stands still)": func() { emails.rateOut = 0 },
 	} {
 		change()
 		if got := emails.lagText(s.rateIn); got != want {
@@ -247,21 +246,20 @@ func TestNumbersForPeople(t *testing.T) {
 func TestScreenKeepsLinesAndStatusApart(t *testing.T) {
 	t.Parallel()
 	var terminal, plain bytes.Buffer
-	for _, c := range []struct {
-		s *screen
-		b *bytes.Buffer
-	}{{newScreen(Output{Status: &terminal, Terminal: true, Width: func() int { return 40 }}), &terminal}, {newScreen(Output{Status: &plain}), &plain}} {
-		c.s.status("one")
-		_, _ = io.WriteString(c.s, "half a")
-		_, _ = io.WriteString(c.s, " line\nand")
-		c.s.status("two")
-		c.s.end()
-		_, _ = io.WriteString(c.s, " more\n")
+	for _, o := range []Output{{Status: &terminal, Terminal: true, Width: func() int { return 21 }}, {Status: &plain}} {
+		s := newScreen(o)
+		s.status("one", "1")
+		_, _ = io.WriteString(s, "half a")
+		_, _ = io.WriteString(s, " line\nand")
+		s.status("two", "twelve and a half dozen")
+		s.end()
+		_, _ = io.WriteString(s, " more\n")
 	}
-	if want := "\r\x1b[Kone" + "\r\x1b[Khalf a line\none" + "\r\x1b[Ktwo" + "\r\x1b[K" + "\r\x1b[Kand more\n"; terminal.String() != want {
+	const up = "\x1b[A\r\x1b[J"
+	if want := "one\n1" + up + "half a line\none\n1" + up + "two\ntwelve and a half d…" + up + "and more\n"; terminal.String() != want {
 		t.Errorf("terminal got %q, want %q", terminal.String(), want)
 	}
-	if want := "one\nhalf a line\ntwo\nand more\n"; plain.String() != want {
+	if want := "one  1\nhalf a line\ntwo  twelve and a half dozen\nand more\n"; plain.String() != want {
 		t.Errorf("a pipe got %q, want %q", plain.String(), want)
 	}
 }

@@ -153,7 +153,10 @@ func (r *run) work(ctx context.Context) {
 	defer release()
 	making, stopMaking := context.WithCancel(limit)
 	defer stopMaking()
-	defer context.AfterFunc(ctx, stopMaking)()
+	defer context.AfterFunc(ctx, func() {
+		_, _ = fmt.Fprintf(r.screen, "stopping: no more events are made; the groups have up to %v to finish. Once more ends at once.\n", r.config.Drain)
+		stopMaking()
+	})()
 	if r.config.For > 0 {
 		defer time.AfterFunc(r.config.For, stopMaking).Stop()
 	}

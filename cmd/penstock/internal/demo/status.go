@@ -38,32 +38,32 @@ type groupView struct {
 // smallLag is what a group owes in passing: no word is lost on it.
 const smallLag = 500 * time.Millisecond
 
-// line returns the status in one line without a newline, at most width
-// columns wide.
-func (s *snapshot) line(width int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s  in %s/s", clock(s.elapsed), count(s.rateIn))
+// rows returns the status in two rows: what happens to all, and how far each
+// group is behind, in events and, when it matters, in seconds.
+func (s *snapshot) rows() (all, groups string) {
 	var dead uint64
+	var b strings.Builder
+	b.WriteString("lag")
 	for _, g := range s.groups {
 		dead += g.dead
 		fmt.Fprintf(&b, "  %s %s", g.name, g.lagText(s.rateIn))
 	}
-	fmt.Fprintf(&b, "  dead %d  disk %s", dead, size(s.diskBytes))
+	all = fmt.Sprintf("%s  in %s/s  dead %d  disk %s", clock(s.elapsed), count(s.rateIn), dead, size(s.diskBytes))
 	if s.crashes > 0 {
-		fmt.Fprintf(&b, "  crashes %d", s.crashes)
+		all += fmt.Sprintf("  crashes %d", s.crashes)
 	}
 	if why := s.why(); why != "" {
-		b.WriteString("  [" + why + "]")
+		all += "  [" + why + "]"
 	}
-	return cut(b.String(), width)
+	return all, b.String()
 }
 
-// lagText is "lag 1,204 (0.2s)", with the time to drain when it matters.
+// lagText is "1,204", or "21,060 4.2s (drains in 61s)" when it matters.
 func (g *groupView) lagText(rateIn float64) string {
 	if g.behind < smallLag {
-		return fmt.Sprintf("lag %s", count(float64(g.lag)))
+		return count(float64(g.lag))
 	}
-	return fmt.Sprintf("lag %s %.1fs (%s)", count(float64(g.lag)), g.behind.Seconds(), g.drains(rateIn))
+	return fmt.Sprintf("%s %.1fs (%s)", count(float64(g.lag)), g.behind.Seconds(), g.drains(rateIn))
 }
 
 // drains says when the group will have caught up at the rates of the moment.
@@ -155,7 +155,7 @@ func size(bytes int64) string {
 
 // cut shortens a line to width columns.
 func cut(line string, width int) string {
-	if r := []rune(line); width > 1 && len(r) > width {
+	if r := []rune(line); len(r) > width {
 		return string(r[:width-1]) + "…"
 	}
 	return line

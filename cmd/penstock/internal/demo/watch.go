@@ -69,7 +69,7 @@ func (w *watcher) run(ctx context.Context) {
 		up := w.poll(ctx)
 		s := w.snapshot(up)
 		if w.screen.terminal || time.Since(shown) >= plainEvery {
-			w.screen.status(s.line(w.screen.columns()))
+			w.screen.status(s.rows())
 			shown = time.Now()
 		}
 	}
