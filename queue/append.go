@@ -15,6 +15,7 @@ func (t *Topic[T]) appendNext(v T) {
 	if t.turn++; t.turn == len(t.parts) {
 		t.turn = 0
 	}
+	wakers := *p.wakers.Load() // under the lock, where it costs no time
 	if t.batches.Load() == 0 {
 		p.log.Append(v)
 	} else {
@@ -23,7 +24,9 @@ func (t *Topic[T]) appendNext(v T) {
 		p.appendMu.Unlock()
 	}
 	t.turnMu.Unlock()
-	p.notify()
+	for _, w := range wakers {
+		w.Notify()
+	}
 }
 
 // reserve takes the turns of n events and returns the first (BQ-26). It is

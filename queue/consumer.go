@@ -49,7 +49,7 @@ func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
 		c.mark(i)
 	}
 	for i, cur := range cursors {
-		cur.part.addWaker(waking{c.waker, i})
+		g.topic.addWaker(cur.part, c.waker.Place(i))
 	}
 	return c
 }
@@ -65,15 +65,38 @@ func (c *Consumer[T]) Partitions() (from, to int) {
 // is there now or max is not positive. It does not wait. The error matches
 // [penstock.ErrClosed] after Close of group or topic, and
 // [penstock.ErrExists] when the group is used in another way.
-func (c *Consumer[T]) TryPull(max int) (Batch[T], bool, error) {
+func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
+	// The short way, for small batches out of a large window: nothing to do but
+	// to move on. Everything else is in pull.
+	cur := c.cursors[c.turn]
+	if max > 0 && cur.read+penstock.Offset(max) <= cur.smooth && cur.read == cur.committed && c.open() {
+		if c.turn++; c.turn == len(c.cursors) {
+			c.turn = 0
+		}
+		b.Batch = penstock.NewPulled(cur.move(max), &cur.delivery, cur.ticket)
+		if !c.auto {
+			c.last = cur
+			return b, true, nil
+		}
+		cur.committed = cur.read
+		cur.hold.Commit(cur.read)
+		cur.topic.freed()
+		return b, true, nil
+	}
+	return c.pull(max)
+}
+
+// pull is TryPull with every step.
+func (c *Consumer[T]) pull(max int) (b Batch[T], ok bool, err error) {
 	if err := c.enter(); err != nil {
-		return Batch[T]{}, false, err
+		return b, false, err
 	}
 	cur, values, err := c.next(max)
 	if values == nil {
-		return Batch[T]{}, false, err
+		return b, false, err
 	}
-	return Batch[T]{penstock.NewBatch(values, &cur.delivery), cur, cur.gen}, true, nil
+	b.Batch = penstock.NewPulled(values, &cur.delivery, cur.ticket)
+	return b, true, nil
 }
 
 // Pull returns the next batch of at most BatchMax events, and waits while there
@@ -129,6 +152,9 @@ func (c *Consumer[T]) Commit() error {
 	c.last = nil
 	return nil
 }
+
+// open reports whether the group is open and known to be pulled.
+func (c *Consumer[T]) open() bool { return c.claimed && !c.group.closed.Load() }
 
 // enter checks at the start of a call that the group is open and is pulled.
 func (c *Consumer[T]) enter() error {

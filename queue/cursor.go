@@ -36,9 +36,10 @@ type source[T any] interface {
 	// low is still where it was before.
 	release(low penstock.Offset)
 	// store keeps the commit where it survives what the topic's durability
-	// promises to survive. It is called before the hold's commit moves, so a
-	// failed store moves nothing.
-	store(commit penstock.Offset) error
+	// promises to survive, with the completions above it as bits (see
+	// settle.Config.Completed; nil is none). It is called before the hold's
+	// commit moves, so a failed store moves nothing.
+	store(commit penstock.Offset, completed []byte) error
 	// close gives back what the source holds.
 	close()
 }
@@ -55,8 +56,8 @@ const (
 // others.
 //
 // Invariants: committed <= read <= limit, and hold.Low <= committed. The
-// events in [read, limit) lie in win. gen counts deliveries, so a batch knows
-// whether it is the last one.
+// events in [read, limit) lie in win. ticket counts deliveries, so that a
+// batch knows whether it is the last one.
 type cursor[T any] struct {
 	group  *Group[T]
 	topic  *Topic[T]
@@ -68,12 +69,14 @@ type cursor[T any] struct {
 	sweeps penstock.Offset
 
 	win       window[T]
+	smooth    penstock.Offset // the next batch needs no step but move if it ends at or below
 	limit     penstock.Offset
 	read      penstock.Offset
 	committed penstock.Offset
 	low       penstock.Offset // the hold's, without the atomic
 	sweepAt   penstock.Offset // release memory when low may rise to this
-	gen       uint64
+	ticket    uint64
+	completed []byte // completions above committed: restored by the source, kept by Run
 
 	delivery  penstock.Delivery
 	runsUntil penstock.Offset // delivery.Times[0] covers [win.First or later, runsUntil)
@@ -89,7 +92,7 @@ func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[
 	}
 	c.read, c.limit, c.committed, c.low, c.win.First = at, at, at, at, at
 	c.sweepAt = at + c.sweeps
-	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index}
+	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index, Carrier: c}
 	c.loan = &loan{closeSource: s.close}
 	if p.log != nil {
 		c.loan.open, c.loan.giveBack = p.log.Lend, p.log.Return
@@ -105,13 +108,23 @@ func (c *cursor[T]) take(max int) []T {
 	if k == 0 {
 		return nil
 	}
+	if i := int(c.read - c.win.First); c.read+penstock.Offset(k) > c.runsUntil || c.win.Metas != nil {
+		c.describe(&c.delivery, &c.runs, i, k)
+	}
+	values := c.move(k)
+	c.smooth = 0
+	if c.win.Metas == nil && !(c.saved && c.group.config.AutoCommit) {
+		c.smooth = min(c.limit, c.sweepAt, c.runsUntil)
+	}
+	return values
+}
+
+// move goes on over the next k events of the window.
+func (c *cursor[T]) move(k int) []T {
 	i := int(c.read - c.win.First)
 	c.delivery.First = c.read
 	c.read += penstock.Offset(k)
-	c.gen++
-	if c.read > c.runsUntil || c.win.Metas != nil {
-		c.describe(&c.delivery, &c.runs, i, k)
-	}
+	c.ticket++
 	return c.win.Values[i : i+k : i+k]
 }
 
@@ -155,7 +168,7 @@ func (c *cursor[T]) refill(max int, lasting bool) error {
 	if err != nil {
 		return fmt.Errorf("topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 	}
-	c.win, c.limit, c.runsUntil = w, w.end(), 0
+	c.win, c.limit, c.runsUntil, c.smooth = w, w.end(), 0, 0
 	return nil
 }
 
@@ -165,17 +178,18 @@ func (c *cursor[T]) rewind() { c.seek(c.committed) }
 
 // seek goes to an offset that the hold keeps alive.
 func (c *cursor[T]) seek(to penstock.Offset) {
-	c.read, c.runsUntil = to, 0
+	c.read, c.runsUntil, c.smooth = to, 0, 0
 	if to < c.win.First || to > c.limit {
 		c.win, c.limit = window[T]{First: to}, to
 	}
 }
 
 // commit moves the committed position to the offset to, which lies in
-// (committed, read], and gives capacity back.
+// [committed, read], and gives capacity back. Where commits are stored, it
+// stores the completions too.
 func (c *cursor[T]) commit(to penstock.Offset) error {
 	if c.saved {
-		if err := c.source.store(to); err != nil {
+		if err := c.source.store(to, c.completed); err != nil {
 			return fmt.Errorf("commit topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 		}
 	}

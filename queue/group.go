@@ -264,7 +264,7 @@ func (g *Group[T]) shut() bool {
 	for _, c := range g.consumers {
 		c.waker.Close()
 		for _, cur := range c.cursors {
-			cur.part.removeWaker(c.waker)
+			g.topic.removeWaker(cur.part, c.waker)
 		}
 	}
 	g.readers.shut()

@@ -82,5 +82,5 @@ func (m *memory[T]) forget() {
 	m.values, m.metas = m.values[:0], m.metas[:0]
 }
 
-func (m *memory[T]) store(penstock.Offset) error { return nil }
-func (m *memory[T]) close()                      {}
+func (m *memory[T]) store(penstock.Offset, []byte) error { return nil }
+func (m *memory[T]) close()                              {}

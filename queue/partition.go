@@ -23,46 +23,51 @@ type partition[T any] struct {
 	// returned is how far capacity was given back; guarded by the budget.
 	returned penstock.Offset
 
-	// wakers is replaced as a whole when a group comes or goes, so that
-	// producers read it without a lock (BQ-83).
-	wakers   atomic.Pointer[[]waking]
-	wakersMu sync.Mutex // serialises replacements
+	// wakers is replaced as a whole when a consumer comes or goes, so that
+	// producers go through it without a lock (BQ-83). It is replaced with
+	// turnMu and appendMu held: a producer that loads it under the lock of its
+	// append, and so before it publishes, misses nobody. Who came later scans
+	// later, and sees what was published.
+	wakers atomic.Pointer[[]seglog.Place]
 
 	_        [128]byte
 	appendMu sync.Mutex
 }
 
-// waking is one consumer to wake, and the place that the partition has there.
-type waking struct {
-	waker *seglog.Waker
-	place int
-}
-
 func newPartition[T any](index int) *partition[T] {
 	p := &partition[T]{index: index, marks: seglog.NewMarks()}
-	p.wakers.Store(&[]waking{})
+	p.wakers.Store(&[]seglog.Place{})
 	return p
 }
 
 // notify wakes the consumers of the partition that sleep. It is called after
 // a publication, without a lock (BQ-58).
-func (p *partition[T]) notify() {
-	for _, w := range *p.wakers.Load() {
-		w.waker.Notify(w.place)
+func (p *partition[T]) notify() { notifyAll(*p.wakers.Load()) }
+
+func notifyAll(wakers []seglog.Place) {
+	for _, w := range wakers {
+		w.Notify()
 	}
 }
 
-func (p *partition[T]) addWaker(w waking) {
-	p.wakersMu.Lock()
-	defer p.wakersMu.Unlock()
-	list := append(slices.Clone(*p.wakers.Load()), w)
-	p.wakers.Store(&list)
+// addWaker makes producers wake the owner of w.
+func (t *Topic[T]) addWaker(p *partition[T], w seglog.Place) {
+	t.changeWakers(p, func(list []seglog.Place) []seglog.Place { return append(list, w) })
 }
 
-func (p *partition[T]) removeWaker(w *seglog.Waker) {
-	p.wakersMu.Lock()
-	defer p.wakersMu.Unlock()
-	list := slices.DeleteFunc(slices.Clone(*p.wakers.Load()), func(x waking) bool { return x.waker == w })
+// removeWaker makes producers forget w.
+func (t *Topic[T]) removeWaker(p *partition[T], w *seglog.Waker) {
+	t.changeWakers(p, func(list []seglog.Place) []seglog.Place {
+		return slices.DeleteFunc(list, func(x seglog.Place) bool { return x.Of(w) })
+	})
+}
+
+func (t *Topic[T]) changeWakers(p *partition[T], change func([]seglog.Place) []seglog.Place) {
+	t.turnMu.Lock()
+	defer t.turnMu.Unlock()
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	list := change(slices.Clone(*p.wakers.Load()))
 	p.wakers.Store(&list)
 }
 

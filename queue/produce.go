@@ -27,10 +27,26 @@ import (
 //
 // The slice is not kept. Producing one event allocates nothing.
 func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
-	if len(events) == 1 && t.disk == nil {
-		return t.produceOne(ctx, events[0])
+	if len(events) != 1 || t.disk != nil {
+		return t.produce(ctx, events, nil, nil)
 	}
-	return t.produce(ctx, events, nil, nil)
+	// The same steps for one event in memory, without what only a batch needs.
+	if ctx.Err() != nil {
+		return penstock.ContextError(ctx)
+	}
+	if t.closed.Load() {
+		return penstock.ErrClosed
+	}
+	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
+		if err := t.admit(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if t.config.Router != nil {
+		return t.appendKeyed(events[0])
+	}
+	t.appendNext(events[0])
+	return nil
 }
 
 // TryProduce is Produce, except that fullness with WhenFull Fail is told by
@@ -94,24 +110,6 @@ func (t *Topic[T]) open(ctx context.Context) error {
 		return penstock.ErrClosed
 	}
 	return nil
-}
-
-// produceOne is produce for one event in memory: the same steps without what
-// only a batch needs.
-func (t *Topic[T]) produceOne(ctx context.Context, v T) error {
-	if err := t.open(ctx); err != nil {
-		return err
-	}
-	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
-		if err := t.admit(ctx, 1); err != nil {
-			return err
-		}
-	}
-	if t.config.Router == nil {
-		t.appendNext(v)
-		return nil
-	}
-	return t.appendKeyed(v)
 }
 
 // produce accepts a request: slice by slice, each admitted whole, then routed,

@@ -68,7 +68,7 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	cur := g.cursors[partition]
 	cur.rewind()
 	r := &Reader[T]{group: g, cursor: cur, waker: seglog.NewWaker(1)}
-	cur.part.addWaker(waking{r.waker, 0})
+	g.topic.addWaker(cur.part, r.waker.Place(0))
 	r.waker.Notify(0)
 	g.readers.open[partition] = r
 	return r, nil
@@ -201,7 +201,7 @@ func (r *Reader[T]) shut() bool {
 		return false
 	}
 	r.waker.Close()
-	r.cursor.part.removeWaker(r.waker)
+	r.group.topic.removeWaker(r.cursor.part, r.waker)
 	return true
 }
 

@@ -50,6 +50,7 @@ type Log[T any] struct {
 	_        [cacheLine]byte
 	mu       sync.Mutex // guards what stands below
 	head     *segment[T]
+	late     *segment[T] // in the chain, near its end
 	released penstock.Offset
 	free     []*segment[T]
 	lent     int // readers that lost their hold and may still look
@@ -65,7 +66,7 @@ func New[T any](config Config) *Log[T] {
 		panic(fmt.Sprintf("seglog: New: bad config %+v", config))
 	}
 	none := &segment[T]{} // no slots: the first append rolls, so an unused log costs nothing
-	return &Log[T]{config: config, pointers: hasPointers(reflect.TypeFor[T]()), tail: none, head: none, stamp: noStamp}
+	return &Log[T]{config: config, pointers: hasPointers(reflect.TypeFor[T]()), tail: none, head: none, late: none, stamp: noStamp}
 }
 
 // hasPointers reports whether a value of the type can keep other memory alive.
@@ -99,14 +100,14 @@ func (l *Log[T]) HoldsPointers() bool { return l.pointers }
 func (l *Log[T]) Append(v T) {
 	s, i := l.tail, l.n
 	if i >= len(s.items) {
-		s, i = l.roll(), 0
+		s, i = l.roll(1), 0
 	}
 	s.items[i] = v
 	if now := l.config.Clock.now.Load(); now != l.stamp {
 		l.restamp(i)
 	}
 	l.n = i + 1
-	l.published.Store(uint64(s.base) + uint64(i) + 1)
+	l.published.Add(1) // not Store, which is an exchange and costs twice as much on amd64
 }
 
 // restamp takes the time for the events from slot on.
@@ -124,15 +125,13 @@ func (l *Log[T]) restamp(slot int) {
 func (l *Log[T]) AppendStrided(values []T, metas []penstock.Meta, first, stride int) (penstock.Offset, int) {
 	begin := l.tail.base + penstock.Offset(l.n)
 	for i := first; i < len(values); {
-		dst := l.room()
-		k := 0
+		left := (len(values)-i-1)/stride + 1
+		dst := l.room(left)
+		k := min(left, len(dst))
 		if stride == 1 {
-			k = copy(dst, values[i:])
+			copy(dst, values[i:])
 		} else {
-			for j := i; j < len(values) && k < len(dst); j += stride {
-				dst[k] = values[j]
-				k++
-			}
+			pickStrided(dst[:k], values[i:], stride)
 		}
 		if metas != nil {
 			side := l.tail.ensureMetas()[l.n:]
@@ -146,12 +145,21 @@ func (l *Log[T]) AppendStrided(values []T, metas []penstock.Meta, first, stride 
 	return l.publish(begin)
 }
 
+// pickStrided sets dst[k] to src[k*stride] for all of dst.
+func pickStrided[T any](dst, src []T, stride int) {
+	j := 0
+	for k := range dst {
+		dst[k] = src[j]
+		j += stride
+	}
+}
+
 // AppendPicked adds values[i] for each i of picked, in that order, and
 // publishes them together. Otherwise it is as [Log.AppendStrided].
 func (l *Log[T]) AppendPicked(values []T, metas []penstock.Meta, picked []int32) (penstock.Offset, int) {
 	begin := l.tail.base + penstock.Offset(l.n)
 	for len(picked) > 0 {
-		dst := l.room()
+		dst := l.room(len(picked))
 		k := min(len(dst), len(picked))
 		for j, i := range picked[:k] {
 			dst[j] = values[i]
@@ -168,10 +176,11 @@ func (l *Log[T]) AppendPicked(values []T, metas []penstock.Meta, picked []int32)
 	return l.publish(begin)
 }
 
-// room returns the free slots of the tail, at least one, and stamps them.
-func (l *Log[T]) room() []T {
+// room returns the free slots of the tail, at least one and better need, and
+// stamps them.
+func (l *Log[T]) room(need int) []T {
 	if l.n >= len(l.tail.items) {
-		l.roll()
+		l.roll(need)
 	}
 	if now := l.config.Clock.now.Load(); now != l.stamp {
 		l.restamp(l.n)
@@ -185,10 +194,11 @@ func (l *Log[T]) publish(begin penstock.Offset) (penstock.Offset, int) {
 	return begin, int(end - begin)
 }
 
-// roll links a new tail behind the full one.
-func (l *Log[T]) roll() *segment[T] {
+// roll links a new tail for need events, or for some of them, behind the full
+// one.
+func (l *Log[T]) roll(need int) *segment[T] {
 	base := l.tail.end()
-	s := l.take(base)
+	s := l.take(base, need)
 	s.reuse(base, l.stamp)
 	l.tail.next.Store(s)
 	l.tail, l.n = s, 0

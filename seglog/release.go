@@ -47,6 +47,9 @@ func (l *Log[T]) dropHead() bool {
 		return false // the tail: the appender links the next one to it
 	}
 	l.head = next
+	if l.late == s {
+		l.late = next
+	}
 	l.keep(s)
 	return true
 }
@@ -82,11 +85,12 @@ func (l *Log[T]) keep(s *segment[T]) {
 }
 
 // take returns a segment with free slots for events from base on.
-func (l *Log[T]) take(base penstock.Offset) *segment[T] {
+func (l *Log[T]) take(base penstock.Offset, need int) *segment[T] {
 	l.mu.Lock()
+	l.late = l.tail
 	want := l.config.SegmentSize
 	if want == 0 {
-		want = adaptive(base - l.released)
+		want = adaptive(base - l.released + penstock.Offset(need-1))
 	}
 	for i := len(l.free) - 1; i >= 0; i-- {
 		s := l.free[i]
@@ -100,7 +104,8 @@ func (l *Log[T]) take(base penstock.Offset) *segment[T] {
 	return &segment[T]{items: make([]T, want)}
 }
 
-// adaptive returns the size of the next segment for a backlog of events.
+// adaptive returns the size of the next segment for a backlog of events, those
+// that are about to be appended but one included.
 func adaptive(backlog penstock.Offset) int {
 	size := smallest
 	for size < largest && backlog >= penstock.Offset(size) {
@@ -160,6 +165,9 @@ func (l *Log[T]) find(at penstock.Offset) *segment[T] {
 		return nil
 	}
 	s := l.head
+	if at >= l.late.base {
+		s = l.late // spares those who begin at the end a walk of the backlog
+	}
 	for at >= s.end() {
 		next := s.next.Load()
 		if next == nil {

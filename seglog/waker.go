@@ -74,13 +74,34 @@ func NewWaker(places int) *Waker {
 }
 
 // Notify says that something new was published at place. It does not block.
-func (w *Waker) Notify(place int) {
-	word, bit := &w.dirty[place/wordBits], uint64(1)<<(place%wordBits)
-	if word.Load()&bit != 0 {
-		return // (1): the earlier setter looks at parked
+func (w *Waker) Notify(place int) { w.Place(place).Notify() }
+
+// Place is one place of a waker, for those who notify it often.
+type Place struct {
+	dirty *atomic.Uint64
+	bit   uint64
+	waker *Waker
+}
+
+// Place returns the place with the given number, in [0, places).
+func (w *Waker) Place(place int) Place {
+	return Place{&w.dirty[place/wordBits], 1 << (place % wordBits), w}
+}
+
+// Of reports whether the place belongs to w.
+func (p Place) Of(w *Waker) bool { return p.waker == w }
+
+// Notify says that something new was published at the place. It does not
+// block.
+func (p Place) Notify() {
+	if p.dirty.Load()&p.bit == 0 { // otherwise (1): the earlier setter looks at parked
+		p.mark()
 	}
-	if word.Or(bit)&bit == 0 {
-		w.wake()
+}
+
+func (p Place) mark() {
+	if p.dirty.Or(p.bit)&p.bit == 0 {
+		p.waker.wake()
 	}
 }
 
