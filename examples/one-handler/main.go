@@ -71,9 +71,12 @@ func onTopic(ctx context.Context, l *ledger, c queue.Config[order]) error {
 // onStream publishes the orders to a stream over a topic and subscribes the
 // handler to it.
 func onStream(ctx context.Context, l *ledger) error {
-	provider, err := stream.Open(stream.Config{
-		Name: "shop", Factory: stream.OverTopic(stream.TopicConfig{}), Queues: 2, DeliveryBackoff: stream.Fixed(time.Millisecond),
-	})
+	topic, err := stream.OpenTopic(queue.Config[stream.Container]{Name: "shop", Partitions: 2})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = topic.Close() }()
+	provider, err := stream.Open(stream.Config{Name: "shop", Factory: topic, Queues: 2, DeliveryBackoff: stream.Fixed(time.Millisecond)})
 	if err != nil {
 		return err
 	}
