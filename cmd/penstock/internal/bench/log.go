@@ -1,0 +1,246 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/segfile"
+)
+
+const (
+	writtenLevel = penstock.Written
+	syncedLevel  = penstock.Synced
+
+	recordBytes = 100
+	frameOf     = 100 // records per frame, where a row appends in batches
+	readAtMost  = 1000
+)
+
+// putRecord makes rec the record with the given number: eight bytes of number,
+// then bytes that follow from it.
+func putRecord(rec []byte, number int) {
+	binary.LittleEndian.PutUint64(rec, uint64(number))
+	for i := 8; i < len(rec); i++ {
+		rec[i] = byte(number + i)
+	}
+}
+
+func numberOf(rec []byte) int { return int(binary.LittleEndian.Uint64(rec)) }
+
+// A diskLog is an open log with one partition and a reader that follows it.
+type diskLog struct {
+	log    *segfile.Log
+	p      *segfile.Partition
+	reader *segfile.Reader
+	rec    []byte
+}
+
+func openLog(e env, level penstock.Durability, size int) (*diskLog, error) {
+	log, err := segfile.Open(segfile.Config{Dir: e.dir, Topic: "bench", Durability: level})
+	if err != nil {
+		return nil, err
+	}
+	p := log.Partition(0)
+	reader, err := p.NewReader(0)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return &diskLog{log, p, reader, make([]byte, size)}, nil
+}
+
+func (d *diskLog) close() error { return errors.Join(d.reader.Close(), d.log.Close()) }
+
+// append appends the records [from, to) in one frame and waits for its level.
+func (d *diskLog) append(e env, rec []byte, from, to int) error {
+	f := segfile.NewFrame(to - from)
+	for n := from; n < to; n++ {
+		putRecord(rec, n)
+		f.Add(rec)
+	}
+	receipt, err := d.p.Append(e.ctx, f)
+	if err != nil {
+		return err
+	}
+	_, err = receipt.Wait(e.ctx)
+	return err
+}
+
+// readBack reads and checks everything that was appended since the last call.
+// laneOf says which lane of the tally a record belongs to.
+func (d *diskLog) readBack(c *clock, k *tally, laneOf func(number int) int) error {
+	want := make([]byte, len(d.rec))
+	for {
+		rs, err := d.reader.Next(readAtMost)
+		if err != nil {
+			return err
+		}
+		if rs.N == 0 {
+			return nil
+		}
+		if len(k.next) == 1 {
+			k.batch(0, rs.N, func(i int) int { return numberOf(rs.At(i)) })
+		}
+		for i := range rs.N {
+			if len(k.next) > 1 {
+				n := numberOf(rs.At(i))
+				k.batch(laneOf(n), 1, func(int) int { return n })
+			}
+			if c.every {
+				if putRecord(want, numberOf(rs.At(i))); !bytes.Equal(rs.At(i), want) {
+					return fmt.Errorf("record %d came back with other bytes", rs.First+penstock.Offset(i))
+				}
+			}
+		}
+	}
+}
+
+// settle ends an iteration: everything is read back and checked, and what was
+// read gives its disk space back.
+func (d *diskLog) settle(c *clock, lanes, events int) error {
+	k := newTally(c, lanes, events)
+	if err := d.readBack(c, k, func(n int) int { return n % lanes }); err != nil {
+		return err
+	}
+	return errors.Join(k.done(events), d.p.Trim(d.reader.Offset()))
+}
+
+func appendRow(level penstock.Durability, size, perFrame int) func(e env) (pair, error) {
+	return func(e env) (pair, error) {
+		d, err := openLog(e, level, size)
+		if err != nil {
+			return pair{}, err
+		}
+		ours := func(c *clock) error {
+			var err error
+			c.start()
+			for n := 0; n < e.events && err == nil; n += perFrame {
+				err = d.append(e, d.rec, n, min(n+perFrame, e.events))
+			}
+			c.stop(e.events)
+			if err != nil {
+				return err
+			}
+			return d.settle(c, 1, e.events)
+		}
+		raw := &rawFile{dir: e.dir, sync: level == syncedLevel}
+		rec := make([]byte, size)
+		base := func(c *clock) error {
+			if err := raw.room(e.events * (size + frameOverhead)); err != nil {
+				return err
+			}
+			begin := raw.at
+			var err error
+			c.start()
+			for n := 0; n < e.events && err == nil; n += perFrame {
+				err = raw.append(rec, n, min(n+perFrame, e.events))
+			}
+			c.stop(e.events)
+			if err != nil {
+				return err
+			}
+			k := newTally(c, 1, e.events)
+			if err := raw.scan(begin, raw.at, size, k); err != nil {
+				return err
+			}
+			return k.done(e.events)
+		}
+		return pair{ours, base, func() error { return errors.Join(d.close(), raw.close()) }}, nil
+	}
+}
+
+// appendWriters compares many writers with one, on one log: what group commit
+// gains.
+func appendWriters(writers int) func(e env) (pair, error) {
+	return func(e env) (pair, error) {
+		d, err := openLog(e, syncedLevel, recordBytes)
+		if err != nil {
+			return pair{}, err
+		}
+		ours := func(c *clock) error {
+			each := max(1, e.events/writers)
+			errs := make([]error, writers)
+			var wg sync.WaitGroup
+			c.start()
+			for w := range writers {
+				wg.Go(func() { // a writer: ends after its records; Wait below waits for it
+					rec := make([]byte, recordBytes)
+					for i := 0; i < each && errs[w] == nil; i++ {
+						n := w + i*writers
+						errs[w] = d.append(e, rec, n, n+1)
+					}
+				})
+			}
+			wg.Wait()
+			c.stop(each * writers)
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			return d.settle(c, writers, each*writers)
+		}
+		base := func(c *clock) error {
+			n := max(1, e.events/32)
+			var err error
+			c.start()
+			for i := 0; i < n && err == nil; i++ {
+				err = d.append(e, d.rec, i, i+1)
+			}
+			c.stop(n)
+			if err != nil {
+				return err
+			}
+			return d.settle(c, 1, n)
+		}
+		return pair{ours, base, d.close}, nil
+	}
+}
+
+func readRow(e env) (pair, error) {
+	d, err := openLog(e, writtenLevel, recordBytes)
+	if err != nil {
+		return pair{}, err
+	}
+	raw := &rawFile{dir: e.dir}
+	closeAll := func() error { return errors.Join(d.close(), raw.close()) }
+	err = raw.room(e.events * (recordBytes + frameOverhead))
+	for n := 0; n < e.events && err == nil; n += frameOf {
+		to := min(n+frameOf, e.events)
+		err = errors.Join(d.append(e, d.rec, n, to), raw.append(d.rec, n, to))
+	}
+	if err != nil {
+		return pair{}, errors.Join(err, closeAll())
+	}
+	ours := func(c *clock) error {
+		reader, err := d.p.NewReader(d.p.Earliest())
+		if err != nil {
+			return err
+		}
+		k := newTally(c, 1, e.events)
+		c.start()
+		for k.count < e.events {
+			rs, nextErr := reader.Next(readAtMost)
+			if nextErr != nil || rs.N == 0 {
+				err = nextErr
+				break
+			}
+			k.batch(0, rs.N, func(i int) int { return numberOf(rs.At(i)) })
+		}
+		c.stop(k.count)
+		return errors.Join(err, k.done(e.events), reader.Close())
+	}
+	base := func(c *clock) error {
+		k := newTally(c, 1, e.events)
+		c.start()
+		err := raw.scan(0, raw.at, recordBytes, k)
+		c.stop(k.count)
+		return errors.Join(err, k.done(e.events))
+	}
+	return pair{ours, base, closeAll}, nil
+}
+
+// rawName is the name of the baselines' file in a row's directory.
+func rawName(dir string) string { return filepath.Join(dir, "raw") }

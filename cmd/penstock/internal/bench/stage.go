@@ -1,0 +1,294 @@
+package bench
+
+import (
+	"context"
+
+	"github.com/penstock/penstock/stage"
+)
+
+const (
+	defaultBatch = 250 // max - min of a subscription's defaults
+	batchesAhead = 4   // as many batches as the default max holds
+)
+
+// A shape is an event type for the batch rows: how to number an event, how the
+// gate changes it, and how the sink reads its number afterwards.
+type shape[T any] struct {
+	set    func(v *T, n int)
+	change func(v *T)
+	number func(v *T) int
+}
+
+var narrow = shape[int64]{
+	set:    func(v *int64, n int) { *v = int64(n) },
+	change: func(v *int64) { *v += 7 },
+	number: func(v *int64) int { return int(*v - 7) },
+}
+
+type words [wideBytes / 8]int64
+
+var wide = shape[words]{
+	set:    func(v *words, n int) { v[0], v[7] = int64(n), 1 },
+	change: func(v *words) { v[7]++ },
+	number: func(v *words) int { return int(v[0] * (v[7] - 1)) },
+}
+
+func linearBatch[T any](s shape[T]) func(e env) (pair, error) {
+	return func(e env) (pair, error) {
+		ours := func(c *clock) error { return stagedBatch(e, c, s) }
+		base := func(c *clock) error { return recycledBatch(e, c, s) }
+		return pair{ours, base, nil}, nil
+	}
+}
+
+func stagedBatch[T any](e env, c *clock, s shape[T]) error {
+	next := 0
+	source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[T]) error {
+		vs := out.Grow(min(want, e.events-next))
+		for i := range vs {
+			s.set(&vs[i], next)
+			next++
+		}
+		return doneAt(next, e.events)
+	})
+	gate := stage.NewGate("gate", func(_ context.Context, in []T, out *stage.Output[T]) error {
+		for i := range in {
+			s.change(&in[i])
+		}
+		out.Forward(in)
+		return nil
+	})
+	k := newTally(c, 1, e.events)
+	sink := stage.NewSink("sink", func(_ context.Context, in []T) error {
+		k.batch(0, len(in), func(i int) int { return s.number(&in[i]) })
+		return nil
+	})
+	g := stage.NewGraph()
+	stage.Connect(g, source, gate)
+	stage.Connect(g, gate, sink)
+	return runGraph(e, c, g, k)
+}
+
+func doneAt(next, events int) error {
+	if next == events {
+		return stage.Done
+	}
+	return nil
+}
+
+func runGraph(e env, c *clock, g *stage.Graph, k *tally) error {
+	c.start()
+	err := g.Run(e.ctx)
+	c.stop(e.events)
+	if err != nil {
+		return err
+	}
+	return k.done(e.events)
+}
+
+// recycledBatch is the pipeline that one would write by hand: batches go round.
+func recycledBatch[T any](e env, c *clock, s shape[T]) error {
+	free, a, b := make(chan []T, batchesAhead+1), make(chan []T, batchesAhead), make(chan []T, batchesAhead)
+	for range cap(free) {
+		free <- make([]T, defaultBatch)
+	}
+	k := newTally(c, 1, e.events)
+	c.start()
+	go func() { // source: ends after its events; the gate waits for it
+		defer close(a)
+		for next := 0; next < e.events; {
+			vs := (<-free)[:min(defaultBatch, e.events-next)]
+			for i := range vs {
+				s.set(&vs[i], next)
+				next++
+			}
+			a <- vs
+		}
+	}()
+	go func() { // gate: ends with a; the sink below waits for it
+		defer close(b)
+		for vs := range a {
+			for i := range vs {
+				s.change(&vs[i])
+			}
+			b <- vs
+		}
+	}()
+	for vs := range b {
+		k.batch(0, len(vs), func(i int) int { return s.number(&vs[i]) })
+		free <- vs[:cap(vs)]
+	}
+	c.stop(e.events)
+	return k.done(e.events)
+}
+
+// perEvent is the staged side of the per-event rows: an Emit per event in the
+// source, function calls per event in the helpers, a loop in the sink.
+func perEvent(e env, c *clock, connect func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int])) error {
+	next := 0
+	source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[int]) error {
+		for range min(want, e.events-next) {
+			out.Emit(next)
+			next++
+		}
+		return doneAt(next, e.events)
+	})
+	k := newTally(c, 1, e.events)
+	sum := 0
+	sink := stage.NewSink("sink", func(_ context.Context, in []int) error {
+		for _, v := range in {
+			sum += v
+		}
+		k.batch(0, len(in), func(i int) int { return in[i] - 1 })
+		return nil
+	})
+	g := stage.NewGraph()
+	connect(g, source, sink)
+	if err := runGraph(e, c, g, k); err != nil {
+		return err
+	}
+	return checkSum(sum, e.events)
+}
+
+// plusOne is what the gates of the per-event rows do.
+func plusOne(v int) int { return v + 1 }
+
+// passes is what their filters say; all events do.
+func passes(v *int) bool { return *v > 0 }
+
+func linearEvent(e env) (pair, error) {
+	ours := func(c *clock) error {
+		return perEvent(e, c, func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int]) {
+			gate := stage.Map(plusOne)
+			stage.Connect(g, from, gate, stage.Async())
+			stage.Connect(g, gate, to, stage.Async())
+		})
+	}
+	base := func(c *clock) error {
+		return byHand(e, c, func(in <-chan int) <-chan int { return hop(in, func(v int) (int, bool) { return plusOne(v), true }) })
+	}
+	return pair{ours, base, nil}, nil
+}
+
+func fusedEvent(e env) (pair, error) {
+	ours := func(c *clock) error {
+		return perEvent(e, c, func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int]) {
+			gate, filter := stage.Map(plusOne), stage.Filter(passes)
+			stage.Connect(g, from, gate)
+			stage.Connect(g, gate, filter)
+			stage.Connect(g, filter, to)
+		})
+	}
+	base := func(c *clock) error {
+		return byHand(e, c, func(in <-chan int) <-chan int {
+			changed := hop(in, func(v int) (int, bool) { return plusOne(v), true })
+			return hop(changed, func(v int) (int, bool) { return v, passes(&v) })
+		})
+	}
+	return pair{ours, base, nil}, nil
+}
+
+const hopCapacity = 1000 // the default max
+
+// hop is one goroutine of a hand-written pipeline: it ends with its input, and
+// whoever reads its output waits for it.
+func hop(in <-chan int, f func(int) (int, bool)) <-chan int {
+	out := make(chan int, hopCapacity)
+	go func() {
+		defer close(out)
+		for v := range in {
+			if w, ok := f(v); ok {
+				out <- w
+			}
+		}
+	}()
+	return out
+}
+
+func byHand(e env, c *clock, hops func(<-chan int) <-chan int) error {
+	k := newTally(c, 1, e.events)
+	sum := 0
+	c.start()
+	first := make(chan int, hopCapacity)
+	go func() { // source: ends after its events; the first hop waits for it
+		defer close(first)
+		for i := range e.events {
+			first <- i
+		}
+	}()
+	var one [1]int
+	for v := range hops(first) {
+		sum += v
+		one[0] = v - 1
+		k.ints(0, one[:])
+	}
+	c.stop(e.events)
+	if err := k.done(e.events); err != nil {
+		return err
+	}
+	return checkSum(sum, e.events)
+}
+
+func demandOne(e env) (pair, error) {
+	ours := func(c *clock) error {
+		next := 0
+		source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[int]) error {
+			for range min(want, e.events-next) {
+				out.Emit(next)
+				next++
+			}
+			return doneAt(next, e.events)
+		})
+		gate := stage.NewGate("gate", func(_ context.Context, in []int, out *stage.Output[int]) error {
+			for _, v := range in {
+				out.Emit(plusOne(v))
+			}
+			return nil
+		})
+		k := newTally(c, 1, e.events)
+		sink := stage.NewSink("sink", func(_ context.Context, in []int) error {
+			k.batch(0, len(in), func(i int) int { return in[i] - 1 })
+			return nil
+		})
+		g := stage.NewGraph()
+		stage.Connect(g, source, gate, stage.Demand(1, 0))
+		stage.Connect(g, gate, sink, stage.Demand(1, 0))
+		return runGraph(e, c, g, k)
+	}
+	return pair{ours, func(c *clock) error { return askedByHand(e, c) }, nil}, nil
+}
+
+// askedByHand is stop and wait with channels: an ask and an event per hop.
+func askedByHand(e env, c *clock) error {
+	askSource, fromSource := make(chan struct{}), make(chan int)
+	askGate, fromGate := make(chan struct{}), make(chan int)
+	k := newTally(c, 1, e.events)
+	c.start()
+	go func() { // source: ends with the asks; the gate waits for it
+		defer close(fromSource)
+		next := 0
+		for range askSource {
+			fromSource <- next
+			next++
+		}
+	}()
+	go func() { // gate: ends with the asks; the sink below waits for it
+		defer close(fromGate)
+		for range askGate {
+			askSource <- struct{}{}
+			fromGate <- plusOne(<-fromSource)
+		}
+		close(askSource)
+		<-fromSource
+	}()
+	var one [1]int
+	for range e.events {
+		askGate <- struct{}{}
+		one[0] = <-fromGate - 1
+		k.ints(0, one[:])
+	}
+	close(askGate)
+	<-fromGate
+	c.stop(e.events)
+	return k.done(e.events)
+}
