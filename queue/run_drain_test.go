@@ -159,6 +159,30 @@ func TestDrainDoesNotWaitForARetryBeyondItsEnd(t *testing.T) {
 	})
 }
 
+// One partition waits for a retry, the other for a fuller batch, when Run ends:
+// the first is finished, the second is left, and nothing spins in between.
+func TestDrainWithALingeringBatchBesideARetry(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Partitions: 2, Router: queue.RouterFunc("parity", func(v, n int) int { return v % n })})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2, Linger: 100 * time.Millisecond, Retry: settle.Policy{Backoff: backoff}})
+		r := record(func(_ context.Context, b penstock.Batch[int]) error {
+			if b.Attempt(0) == 1 {
+				return errHandler
+			}
+			return nil
+		})
+		run := startRun(t, g, r.handle)
+		produce(t, topic, 0, 2)
+		synctest.Wait()
+		produce(t, topic, 1)
+		synctest.Wait()
+		run.mustStop(t)
+		both := []int{0, 2}
+		r.want(t, handled{0, both, 1}, handled{time.Second, both, 2})
+		wantCommitted(t, g, 2, 0)
+	})
+}
+
 func TestRunOfAnEndedContextTakesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})

@@ -130,6 +130,9 @@ func TestRunDeliversWhatIsThereInOrder(t *testing.T) {
 		time.Sleep(time.Hour)
 		produce(t, topic, 10)
 		synctest.Wait()
+		if e := topic.Stats().Partitions[0].Earliest; s.name == "memory" && e != 11 {
+			t.Errorf("memory below %d was given back while idle, want all below 11", e)
+		}
 		run.mustStop(t)
 		r.want(t, handled{0, []int{0, 1, 2, 3}, 1}, handled{0, []int{4, 5, 6, 7}, 1}, handled{0, []int{8, 9}, 1}, handled{time.Hour, []int{10}, 1})
 		wantCommitted(t, g, 11)
