@@ -37,7 +37,7 @@ type packet[T any] struct {
 // There is no second ring for empty slabs: a slab stays in its slot after the
 // consumer has moved on, and the producer takes it back from there. A slab
 // that a gate forwards is replaced in its slot by one of the gate's own, so
-// both sides keep as many as they had.
+// both sides keep as many as they had (ADR 0023).
 //
 // The end of an edge does not need a slot: ended is stored after the last
 // packet, and counts once the ring is empty.

@@ -23,7 +23,7 @@ const yields = 4
 
 // An executor runs the turns of one stage and of the helpers fused with it, in
 // one goroutine. Fusion is nothing but sharing an executor: edges, wants and
-// chunks stay what they are (ADR 0009).
+// chunks stay what they are (ADR 0009, 0023).
 type executor struct {
 	nodes []node // in the direction of flow
 	bell  *doorbell

@@ -21,7 +21,7 @@ import (
 // A graph ends when all its stages have. Once no sink is left, nothing can be
 // delivered any more: then the graph ends the stages that remain and cancels
 // the callbacks' context. One stage's failure ends the stages after it by their
-// cancel modes, and no others (ST-90).
+// cancel modes, and no others (ST-90, ADR 0024).
 //
 // Invariants: live is the number of stages that have not ended, sinks how many
 // of them are sinks; causes only grows; idle is closed exactly when live
