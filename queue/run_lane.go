@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -35,8 +36,7 @@ type lane[T any] struct {
 	index    int // of cur in the consumer
 
 	machine     *settle.Machine
-	completed   []byte    // of the run before, at its commit
-	stored      []byte    // completions that were stored with the commit
+	bits        []byte    // spare memory for cur.completed
 	lingerUntil time.Time // zero while no batch waits to be filled
 	storeAt     time.Time // zero while nothing is to be stored
 	troubled    bool      // an event failed and is not settled
@@ -51,7 +51,10 @@ type lane[T any] struct {
 
 // begin continues from the commit.
 func (l *lane[T]) begin() error {
-	m, err := settle.New(settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.completed})
+	if l.group.config.AutoCommit {
+		l.cur.completed = nil
+	}
+	m, err := settle.New(settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.cur.completed})
 	if err != nil {
 		return err
 	}
@@ -172,13 +175,21 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 	if l.troubled || len(failed) > 0 {
 		l.noteBlocked()
 	}
-	if !l.cur.saved || l.group.topic.pressed() {
+	if !l.cur.saved || l.group.topic.pressed() || l.holdsMuch() {
 		return l.commit()
 	}
 	if l.storeAt.IsZero() {
 		l.storeAt = time.Now().Add(commitEvery)
 	}
 	return nil
+}
+
+// holdsMuch reports whether what is settled and not stored takes a quarter of
+// the topic's capacity. Without that limit the next call of a handler, however
+// long it takes, could keep producers waiting, itself among them (FM-102).
+func (l *lane[T]) holdsMuch() bool {
+	capacity := l.group.topic.config.Capacity
+	return capacity > 0 && l.machine.Committed()-l.cur.committed >= penstock.Offset(max(1, capacity/4))
 }
 
 func (l *lane[T]) noteBlocked() {
@@ -217,33 +228,40 @@ func (l *lane[T]) commitDue(now time.Time) error {
 	return l.commit()
 }
 
-// commit moves the commit to what is settled without a gap.
+// commit moves the commit to what is settled without a gap. Where commits are
+// stored, what is completed beyond goes with it.
 func (l *lane[T]) commit() error {
 	l.storeAt = time.Time{}
 	to := l.machine.Committed()
-	if to == l.cur.committed {
+	if l.cur.saved {
+		l.bits = l.machine.AppendCompleted(l.bits[:0])
+		if to == l.cur.committed && bytes.Equal(l.bits, l.cur.completed) {
+			return nil
+		}
+		l.bits, l.cur.completed = l.cur.completed, l.bits
+	} else if to == l.cur.committed {
 		return nil
 	}
 	if l.cur.read < to { // a retry was the last of a gap
 		l.cur.seek(to)
 		l.consumer.mark(l.index)
 	}
-	return l.cur.settle(to)
+	if err := l.cur.settle(to); err != nil {
+		l.cur.completed = nil // it belongs to a commit that is not there
+		return err
+	}
+	return nil
 }
 
 // finish is commit at the end of a run; what is completed beyond the commit is
 // kept for the next one.
 func (l *lane[T]) finish() error {
-	if l.group.config.AutoCommit { // an event whose commit failed was not handled
-		l.completed = nil
-		l.idle()
-		return nil
+	if !l.group.config.AutoCommit { // there, an event whose commit failed was not handled
+		if err := l.commit(); err != nil {
+			return err
+		}
+		l.cur.completed = l.machine.AppendCompleted(nil)
 	}
-	if err := l.commit(); err != nil {
-		l.completed = nil
-		return err
-	}
-	l.completed = l.machine.AppendCompleted(nil)
 	l.idle()
 	return nil
 }

@@ -190,7 +190,7 @@ func TestOneFailedEventComesAgainAlone(t *testing.T) {
 			return nil
 		})
 		run := startRun(t, g, r.handle)
-		synctest.Wait()
+		time.Sleep(200 * time.Millisecond) // on disk the commit is stored every 100 ms
 		wantCommitted(t, g, 1)
 		time.Sleep(time.Minute)
 		run.mustStop(t)
@@ -214,7 +214,7 @@ func TestOtherPartitionsGoOnDuringARetry(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(500 * time.Millisecond)
 		produce(t, topic, 1, 2, 3)
-		synctest.Wait()
+		time.Sleep(200 * time.Millisecond) // on disk the commit is stored every 100 ms
 		wantCommitted(t, g, 0, 2)
 		time.Sleep(time.Minute)
 		run.mustStop(t)
@@ -462,6 +462,65 @@ func TestCommitOfRunLetsAWaitingProducerIn(t *testing.T) {
 		synctest.Wait()
 		run.mustStop(t)
 		wantCommitted(t, g, 20)
+	})
+}
+
+func TestCommitsOnDiskAreStoredEvery100ms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topic := open(t, storage{"file"}, queue.Config[int]{})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 1})
+		run := startRun(t, g, record(nil).handle)
+		produce(t, topic, 0)
+		time.Sleep(50 * time.Millisecond)
+		produce(t, topic, 1)
+		time.Sleep(49 * time.Millisecond)
+		wantCommitted(t, g, 0)
+		time.Sleep(2 * time.Millisecond)
+		wantCommitted(t, g, 2)
+		produce(t, topic, 2)
+		synctest.Wait()
+		wantCommitted(t, g, 2)
+		run.mustStop(t)
+		wantCommitted(t, g, 3)
+	})
+}
+
+// What was settled beyond the commit is stored beside it: after a restart only
+// the event that failed comes again.
+func TestRestartDoesNotRepeatWhatIsCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := queue.Config[int]{Name: "topic", Dir: t.TempDir(), Codec: penstock.JSON[int]()}
+		topic, err := queue.Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := group(t, topic, "g", queue.GroupConfig{Drain: time.Second, BatchMax: 20, Retry: settle.Policy{Backoff: settle.Backoff{Min: time.Hour, Max: time.Hour}}})
+		r := record(func(_ context.Context, b penstock.Batch[int]) error {
+			for i, v := range b.Values() {
+				if v == 3 || v == 15 {
+					b.Fail(i, errHandler)
+				}
+			}
+			return nil
+		})
+		produce(t, topic, seq(0, 20)...)
+		run := startRun(t, g, r.handle)
+		synctest.Wait()
+		if d, ok := errors.AsType[*penstock.DrainError](run.stop()); !ok || d.Left != 2 {
+			t.Errorf("Run: %v, want a DrainError with 2 left", d)
+		}
+		if err := topic.Close(); err != nil {
+			t.Fatal(err)
+		}
+		topic = open(t, storage{}, c)
+		g = group(t, topic, "g", queue.GroupConfig{})
+		produce(t, topic, 20)
+		r = record(nil)
+		run = startRun(t, g, r.handle)
+		synctest.Wait()
+		run.mustStop(t)
+		r.want(t, handled{0, []int{3}, 1}, handled{0, []int{15}, 1}, handled{0, []int{20}, 1})
+		wantCommitted(t, g, 21)
 	})
 }
 
