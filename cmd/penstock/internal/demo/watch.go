@@ -138,6 +138,9 @@ func (w *watcher) snapshot(up bool) snapshot {
 	first := w.samples[0]
 	secs := max(now.Sub(first.at).Seconds(), 0.001)
 	s.rateIn = float64(this.produced-first.produced) / secs
+	if s.phase != "" {
+		s.rateIn = 0 // of the last two seconds it would be a figure of the past
+	}
 	for i := range s.groups {
 		g := &s.groups[i]
 		g.rateOut = float64(this.settled[g.name]-first.settled[g.name]) / secs

@@ -283,7 +283,11 @@ func TestOpenCountsAcrossPages(t *testing.T) {
 func TestKeyNumbersAreBounded(t *testing.T) {
 	t.Parallel()
 	l := NewLedger("a")
-	for i := range MaxKeys {
+	if l.keysMax != MaxKeys {
+		t.Errorf("the bound is %d", l.keysMax)
+	}
+	l.keysMax = 100
+	for i := range l.keysMax {
 		if _, ok := l.KeyNumber(fmt.Sprint(i)); !ok {
 			t.Fatalf("key %d was refused", i)
 		}

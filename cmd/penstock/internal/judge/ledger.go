@@ -27,6 +27,7 @@ type Ledger struct {
 	sent, acked bitmap
 	keyOf       pagedKeys
 	keys        map[string]uint32
+	keysMax     int
 	lastAcked   []uint32 // by key number: id+1 of the newest acknowledged event
 	ackOrder    uint64   // acknowledgements that went back within a key
 	phantoms    uint64   // reports of ids that were never sent
@@ -45,7 +46,7 @@ type group struct {
 
 // NewLedger returns a ledger for the named groups.
 func NewLedger(groups ...string) *Ledger {
-	l := &Ledger{keys: map[string]uint32{}, names: groups, groups: map[string]*group{}}
+	l := &Ledger{keys: map[string]uint32{}, keysMax: MaxKeys, names: groups, groups: map[string]*group{}}
 	for _, g := range groups {
 		l.groups[g] = &group{}
 	}
@@ -62,7 +63,7 @@ func (l *Ledger) KeyNumber(key string) (n uint32, ok bool) {
 	if n, ok := l.keys[key]; ok {
 		return n, true
 	}
-	if len(l.keys) >= MaxKeys {
+	if len(l.keys) >= l.keysMax {
 		return NoKey, false
 	}
 	n = uint32(len(l.keys) + 1)
