@@ -231,9 +231,9 @@ func (r row) measure(ctx context.Context, p pair, c Config) (Row, error) {
 		if err != nil {
 			return Row{}, err
 		}
-		late[0], late[1] = append(late[0], o.samples...), append(late[1], b.samples...)
-		ours, base = append(ours, o.nsPerEvent()), append(base, b.nsPerEvent())
-		ratio = append(ratio, b.nsPerEvent()/o.nsPerEvent())
+		late[0], late[1] = append(late[0], o.latencies...), append(late[1], b.latencies...)
+		ours, base = append(ours, o.ns), append(base, b.ns)
+		ratio = append(ratio, b.ns/o.ns)
 	}
 	row := Row{
 		Name: r.name, Baseline: r.baseline,
@@ -247,16 +247,29 @@ func (r row) measure(ctx context.Context, p pair, c Config) (Row, error) {
 	return row, nil
 }
 
-// round runs iterations until the clock has run for the slice.
-func round(s side, slice time.Duration) (*clock, error) {
+// A figure is what one side did in one round.
+type figure struct {
+	ns        float64 // per event: the median over the round's iterations
+	latencies []time.Duration
+}
+
+// round runs iterations until their clocks have run for the slice.
+func round(s side, slice time.Duration) (figure, error) {
 	runtime.GC() // neither side pays for the other's garbage
-	var c clock
-	for began := time.Now(); c.elapsed < slice && time.Since(began) < wallFactor*slice; {
+	var f figure
+	var each []float64
+	inside := time.Duration(0)
+	for began := time.Now(); inside < slice && time.Since(began) < wallFactor*slice; {
+		var c clock
 		if err := s(&c); err != nil {
-			return nil, err
+			return figure{}, err
 		}
+		inside += c.elapsed
+		each = append(each, c.nsPerEvent())
+		f.latencies = append(f.latencies, c.samples...)
 	}
-	return &c, nil
+	f.ns = median(each)
+	return f, nil
 }
 
 // latencies sets the percentiles of all rounds.

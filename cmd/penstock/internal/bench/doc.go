@@ -6,10 +6,11 @@
 // configuration and by exported API only, and a baseline that needs no
 // dependency. One call of a side is an iteration; inside it the clock runs for
 // the part that the row is about. A round runs iterations of the baseline and
-// then of ours until each clock has run for a while. A figure is the median
-// over rounds, the ratio the median of the rounds' own ratios, baseline time
-// over ours: above 1 means faster than the baseline. Only the ratio carries
-// over to another machine.
+// then of ours, each until its clocks have run for a while; a round's figure is
+// the median over its iterations. A row's figure is the median over rounds, its
+// ratio the median of the rounds' own ratios, baseline time over ours: above 1
+// means faster than the baseline. Only the ratio carries over to another
+// machine.
 //
 // # What is checked
 //

@@ -242,5 +242,71 @@ func readRow(e env) (pair, error) {
 	return pair{ours, base, closeAll}, nil
 }
 
+// reopenScan is how much of a log a clean open may have to look at: one segment.
+const reopenScan = 64 << 20
+
+func reopenRow(e env) (pair, error) {
+	const size = 1024
+	d, err := openLog(e, writtenLevel, size)
+	if err != nil {
+		return pair{}, err
+	}
+	raw := &rawFile{dir: e.dir}
+	err = raw.room(min(e.events*size, reopenScan) * 2)
+	scanned := 0
+	for n := 0; n < e.events && err == nil; n += frameOf {
+		to := min(n+frameOf, e.events)
+		if err = d.append(e, d.rec, n, to); err == nil && scanned*size < reopenScan {
+			err = raw.append(d.rec, n, to)
+			scanned = to
+		}
+	}
+	if err = errors.Join(err, d.close()); err != nil {
+		return pair{}, errors.Join(err, raw.close())
+	}
+	ours := func(c *clock) error {
+		c.start()
+		d, err := openLog(e, writtenLevel, size)
+		c.stop(1)
+		if err != nil {
+			return err
+		}
+		return errors.Join(d.checkEnds(c, e.events), d.close())
+	}
+	base := func(c *clock) error {
+		k := newTally(c, 1, scanned)
+		c.start()
+		err := raw.scan(0, raw.at, size, k)
+		c.stop(1)
+		return errors.Join(err, k.done(scanned))
+	}
+	return pair{ours, base, raw.close}, nil
+}
+
+// checkEnds checks the first and the last record of a log that was opened
+// again, or all of them in the untimed pass.
+func (d *diskLog) checkEnds(c *clock, events int) error {
+	if end := d.p.Readable(); end != penstock.Offset(events) {
+		return fmt.Errorf("the log ends at %d after it was opened again, want %d", end, events)
+	}
+	if c.every {
+		k := newTally(c, 1, events)
+		return errors.Join(d.readBack(c, k, nil), k.done(events))
+	}
+	for _, at := range []int{0, events - 1} {
+		if err := d.reader.Seek(penstock.Offset(at)); err != nil {
+			return err
+		}
+		rs, err := d.reader.Next(1)
+		if err != nil {
+			return err
+		}
+		if rs.N != 1 || numberOf(rs.At(0)) != at {
+			return fmt.Errorf("offset %d does not hold record %d after the log was opened again", at, at)
+		}
+	}
+	return nil
+}
+
 // rawName is the name of the baselines' file in a row's directory.
 func rawName(dir string) string { return filepath.Join(dir, "raw") }

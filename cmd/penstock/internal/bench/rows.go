@@ -64,6 +64,10 @@ const (
 //   - log/read/100B: 100,000 records in frames of 100, written before the clock.
 //     Inside it: one Reader reads them all, checksums included. Baseline: the
 //     same frames read in pieces of 256 KiB, each frame's checksum compared.
+//   - log/reopen/clean: 1 GiB in 1,048,576 records of 1 KiB, in frames of 100,
+//     written and closed before the clock. An event is one opening; inside the
+//     clock: Open, and a reader at the start. Baseline: 64 MiB of the same frames
+//     scanned like the read row's.
 //
 // latency/queue/parked: a topic with the queue rows' defaults and a group that is
 // Run with a handler; one event per millisecond, 250 per iteration; a sample is
@@ -90,5 +94,6 @@ var rows = []row{
 	{"log/append/synced/100B/b100", "pwrite and fdatasync (ours: pwrite)", 2_000, appendRow(syncedLevel, 100, 100)},
 	{"log/append/synced/100B/w64", "the same log, one writer", 512, appendWriters(64)},
 	{"log/read/100B", "scan with checksums", 100_000, readRow},
+	{"log/reopen/clean", "scan of 64 MiB with checksums", 1 << 20, reopenRow},
 	{"latency/queue/parked", "parked chan", 250, latencyParked},
 }
