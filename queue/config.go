@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+	"github.com/penstock/penstock/segfile"
 )
 
 // WhenFull says what a producer does when a topic has no capacity left.
@@ -70,6 +72,15 @@ type Config[T any] struct {
 	// Durability is the level that an acknowledgement has reached. Topics in
 	// memory know Memory only, topics on disk Written and Synced, the default.
 	Durability penstock.Durability
+	// SegmentBytes is the size of a segment file, from 8 KiB to 4 GiB; 0 is
+	// 64 MiB. SegmentEvents, if not 0, is how many events a segment takes at
+	// most. Both may change between opens (BQ-8).
+	SegmentBytes  penstock.Bytes
+	SegmentEvents int
+	// SyncEvery says when events are synced in the background at level
+	// written; 0 is after 100 ms.
+	SyncEvery segfile.SyncEvery
+	fs        vfs.FS // of tests; nil is the operating system's
 
 	// Logger receives what an operator should know; nil is slog.Default().
 	Logger *slog.Logger
@@ -121,6 +132,8 @@ func (c *Config[T]) validateStorage() error {
 	switch {
 	case c.Dir == "" && c.Durability > penstock.Memory:
 		return &penstock.FieldError{Field: "Durability", Reason: c.Durability.String() + " needs Dir"}
+	case c.Dir == "" && (c.SegmentBytes != 0 || c.SegmentEvents != 0 || c.SyncEvery != segfile.SyncEvery{}):
+		return &penstock.FieldError{Field: "SegmentBytes, SegmentEvents, SyncEvery", Reason: "are for topics on disk; Dir is empty"}
 	case c.Dir != "" && c.Codec == nil:
 		return &penstock.FieldError{Field: "Codec", Reason: "is nil; a topic on disk needs one"}
 	case c.Dir != "" && c.Durability == penstock.Memory:

@@ -2,32 +2,305 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/segfile"
+	"github.com/penstock/penstock/seglog"
 )
 
-// fileEngine is the storage of a topic on disk.
+// fileEngine is the storage of a topic on disk: a [segfile.Log], the codec
+// between it and the values, and the holds of groups that are known on disk
+// and not open (BQ-120).
 //
-// This build has none: Open refuses Config.Dir with [penstock.ErrUnsupported].
-type fileEngine[T any] struct{}
+// Invariant: a group with a stored position has a hold in every partition,
+// its cursor's while it is open and a parked one otherwise. parked is guarded
+// by the topic's groupsMu.
+type fileEngine[T any] struct {
+	topic    *Topic[T]
+	codec    penstock.Codec[T]
+	log      *segfile.Log
+	parked   map[string][]*seglog.Hold
+	opening  []*segfile.Cursor // of the group that is being added; guarded by groupsMu
+	requests sync.Pool         // of *request
+}
 
 // filePartition is what the engine keeps per partition.
-type filePartition[T any] struct{}
-
-func openFileEngine[T any](*Topic[T]) (*fileEngine[T], error) {
-	return nil, fmt.Errorf("topic on disk: %w", penstock.ErrUnsupported)
+type filePartition[T any] struct {
+	topic *Topic[T]
+	log   *segfile.Partition
 }
 
-func (*fileEngine[T]) append(context.Context, []T, []penstock.Meta, *plan, *Receipt) error {
-	return penstock.ErrUnsupported
+func (p *filePartition[T]) end() penstock.Offset      { return p.log.Readable() }
+func (p *filePartition[T]) earliest() penstock.Offset { return p.log.Earliest() }
+
+// sweep deletes the segments below low. A failure costs disk space, no data;
+// the next sweep tries again.
+func (p *filePartition[T]) sweep(low penstock.Offset) {
+	if err := p.log.Trim(low); err != nil && !errors.Is(err, penstock.ErrClosed) {
+		p.topic.logger.Warn("consumed segments stay on disk", "partition", p.log.ID(), "below", uint64(low), "err", err)
+	}
 }
 
-func (*fileEngine[T]) source(int, string, Start) (source[T], penstock.Offset, error) {
-	return nil, 0, penstock.ErrUnsupported
+func openFileEngine[T any](t *Topic[T]) (*fileEngine[T], error) {
+	c := &t.config
+	router := roundRobinID
+	if c.Router != nil {
+		router = c.Router.ID()
+	}
+	log, err := segfile.Open(segfile.Config{
+		FS: c.fs, Dir: c.Dir, Topic: c.Name, Partitions: c.Partitions, Router: router, Codec: c.Codec.ID(),
+		SegmentBytes: c.SegmentBytes, SegmentEvents: c.SegmentEvents, Durability: c.Durability, SyncEvery: c.SyncEvery,
+		Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := &fileEngine[T]{topic: t, codec: c.Codec, log: log, parked: make(map[string][]*seglog.Hold)}
+	e.requests.New = func() any { return new(request) }
+	for i, p := range t.parts {
+		part := log.Partition(i)
+		p.file = &filePartition[T]{topic: t, log: part}
+		part.OnReadable(p.notify)
+		e.parkStored(p, part)
+	}
+	e.adopt()
+	return e, nil
 }
 
-func (*fileEngine[T]) close() error { return nil }
+// parkStored makes holds for the groups with a stored position. The lowest
+// comes first: marks never go back.
+func (e *fileEngine[T]) parkStored(p *partition[T], part *segfile.Partition) {
+	groups := part.Groups()
+	slices.SortStableFunc(groups, func(a, b segfile.GroupInfo) int { return int(int64(a.Committed - b.Committed)) })
+	for _, g := range groups {
+		e.park(p, g.Name, g.Committed)
+	}
+}
 
-func (*filePartition[T]) end() penstock.Offset      { return 0 }
-func (*filePartition[T]) earliest() penstock.Offset { return 0 }
+// park holds a partition for a group that nobody has open.
+func (e *fileEngine[T]) park(p *partition[T], group string, at penstock.Offset) {
+	hold := p.marks.Add(func(_, _ penstock.Offset) penstock.Offset { return at })
+	if e.parked[group] == nil {
+		e.parked[group] = make([]*seglog.Hold, len(e.topic.parts))
+	}
+	e.parked[group][p.index] = hold
+}
+
+// unpark takes the parked holds of a group away.
+func (e *fileEngine[T]) unpark(group string, partition int) {
+	holds := e.parked[group]
+	if holds == nil || holds[partition] == nil {
+		return
+	}
+	e.topic.parts[partition].marks.Remove(holds[partition])
+	holds[partition] = nil
+}
+
+// parkGroup keeps what a group that is being closed has not committed: its
+// position stays on disk, and it goes on there when it is opened again.
+func (e *fileEngine[T]) parkGroup(g *Group[T]) {
+	t := e.topic
+	t.groupsMu.Lock()
+	defer t.groupsMu.Unlock()
+	if t.groups == nil || t.groups[g.name] != nil || !slices.Contains(e.log.Groups(), g.name) {
+		return // the topic is closed, or the group is open again or deleted
+	}
+	for _, c := range g.cursors {
+		e.unpark(g.name, c.part.index)
+		e.park(c.part, g.name, c.hold.Committed())
+	}
+}
+
+// adopt takes the capacity of what the topic holds from before: the events
+// that some known group has not committed, all that are kept without a group.
+// When that is more than the capacity, the first commits give nothing back.
+func (e *fileEngine[T]) adopt() {
+	t := e.topic
+	if t.budget == nil {
+		return
+	}
+	room := t.config.Capacity
+	for _, p := range t.parts {
+		from := p.file.earliest()
+		if p.marks.Holds() > 0 {
+			from = max(from, p.marks.Committed())
+		}
+		n := int(p.file.end() - min(from, p.file.end()))
+		taken := min(n, room)
+		room -= taken
+		p.returned = from + penstock.Offset(n-taken)
+	}
+	t.budget.TryAcquire(t.config.Capacity-room, 0)
+}
+
+func (e *fileEngine[T]) close() error { return e.log.Close() }
+
+// DeleteGroup forgets a group of a topic on disk that is not open: its stored
+// position goes, and what only it held is given back (BQ-52, BQ-128). The
+// error matches [penstock.ErrExists] while the group is open, and
+// [penstock.ErrNotFound] when no such group is known; in memory a group that
+// is closed is not known any more.
+func (t *Topic[T]) DeleteGroup(name string) error {
+	t.groupsMu.Lock()
+	defer t.groupsMu.Unlock()
+	switch {
+	case t.groups == nil:
+		return penstock.ErrClosed
+	case t.groups[name] != nil:
+		return fmt.Errorf("topic %q: group %q is open: %w", t.config.Name, name, penstock.ErrExists)
+	case t.disk == nil:
+		return fmt.Errorf("topic %q: group %q: %w", t.config.Name, name, penstock.ErrNotFound)
+	}
+	if err := t.disk.log.DeleteGroup(name); err != nil {
+		return fmt.Errorf("topic %q: %w", t.config.Name, err)
+	}
+	for i, p := range t.parts {
+		t.disk.unpark(name, i)
+		p.sweep()
+	}
+	delete(t.disk.parked, name)
+	t.freed()
+	return nil
+}
+
+// source returns the group's source in a partition and its commit. Positions
+// of all partitions are made durable at the first call for a group, which is
+// for partition 0 (BQ-114). It runs with groupsMu held.
+func (e *fileEngine[T]) source(partition int, group string, start Start) (source[T], penstock.Offset, error) {
+	if partition == 0 {
+		cursors, err := e.log.CursorsAt(group, func(p *segfile.Partition) penstock.Offset { return e.begin(p.ID(), start) })
+		if err != nil {
+			return nil, 0, err
+		}
+		e.opening = cursors
+	}
+	c := e.opening[partition]
+	s := &fileSource[T]{engine: e, part: e.log.Partition(partition), cursor: c}
+	return s, c.Committed(), nil
+}
+
+// begin returns where a new group begins in a partition: on a bounded topic
+// behind what has given its capacity back (BQ-50), else at the first event
+// that is kept for someone.
+func (e *fileEngine[T]) begin(partition int, start Start) penstock.Offset {
+	p := e.topic.parts[partition]
+	switch {
+	case start == Latest:
+		return p.file.end()
+	case e.topic.budget != nil:
+		return max(p.file.earliest(), p.marks.Committed())
+	}
+	return max(p.file.earliest(), p.marks.Low())
+}
+
+// attached takes the parked holds away when the group's own stand.
+func (e *fileEngine[T]) attached(group string) {
+	for i := range e.topic.parts {
+		e.unpark(group, i)
+	}
+	delete(e.parked, group)
+	e.opening = nil
+}
+
+// keptCapacity is an error of an append of which n events were appended and
+// will give their capacity back by commits.
+type keptCapacity struct {
+	n   int
+	err error
+}
+
+func (e *keptCapacity) Error() string {
+	return fmt.Sprintf("%d events of the request were appended: %v", e.n, e.err)
+}
+func (e *keptCapacity) Unwrap() error { return e.err }
+
+// append encodes all events, then hands each partition its frame. Nothing is
+// appended when one cannot be encoded, is too large, or goes to a partition
+// that takes no appends. Without a receipt it blocks until the level is
+// reached; ctx does not end that, because the events are on their way (BQ-20).
+func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
+	r := e.requests.Get().(*request)
+	defer func() {
+		r.reset()
+		e.requests.Put(r)
+	}()
+	if err := e.encode(r, values, metas, pl); err != nil {
+		r.drop()
+		return err
+	}
+	for i := range r.parts {
+		p := &r.parts[i]
+		log := e.log.Partition(p.index)
+		err := log.Check(p.frame)
+		if err == nil {
+			err = log.Fault()
+		}
+		if err != nil {
+			r.drop()
+			return err
+		}
+	}
+	if receipt != nil {
+		return e.appendAsync(r, receipt)
+	}
+	return e.appendSync(r)
+}
+
+func (e *fileEngine[T]) appendSync(r *request) error {
+	for i := range r.parts {
+		p := &r.parts[i]
+		p.receipt, p.err = e.log.Partition(p.index).Append(context.Background(), p.frame)
+		p.frame = nil
+	}
+	var first error
+	kept := 0
+	for i := range r.parts {
+		p := &r.parts[i]
+		if p.err == nil {
+			_, p.err = p.receipt.Wait(context.Background())
+		}
+		if p.err == nil {
+			kept += p.count
+		} else if first == nil {
+			first = p.err
+		}
+	}
+	if first != nil && kept > 0 {
+		return &keptCapacity{n: kept, err: first}
+	}
+	return first
+}
+
+// appendAsync lets the receipt wait. What fails later gives its capacity back
+// by itself.
+func (e *fileEngine[T]) appendAsync(r *request, receipt *Receipt) error {
+	a := &asyncAppend{receipt: receipt, before: receipt.wait, parts: slices.Clone(r.parts)}
+	kept := 0
+	var first error
+	for i := range a.parts {
+		p := &a.parts[i]
+		if budget := e.topic.budget; budget != nil {
+			n := p.count
+			p.frame.OnFailure(func(error) { budget.Release(n, 0) })
+		}
+		p.receipt, p.err = e.log.Partition(p.index).Append(context.Background(), p.frame)
+		p.frame = nil
+		if p.err == nil {
+			kept += p.count
+		} else if first == nil {
+			first = p.err
+		}
+	}
+	r.parts = r.parts[:0]
+	if first != nil && kept > 0 {
+		return &keptCapacity{n: kept, err: first}
+	}
+	if first == nil {
+		receipt.wait = a.wait
+	}
+	return first
+}

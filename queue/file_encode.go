@@ -1,0 +1,147 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/segfile"
+)
+
+// request is one slice of a request on its way to the disk: a frame for each
+// partition that it touches.
+type request struct{ parts []part }
+
+type part struct {
+	index   int // of the partition
+	count   int
+	frame   *segfile.Frame // nil when it was handed over
+	receipt segfile.Receipt
+	err     error
+}
+
+// drop gives back the frames that were not handed over.
+func (r *request) drop() {
+	for i := range r.parts {
+		if f := r.parts[i].frame; f != nil {
+			f.Release()
+			r.parts[i].frame = nil
+		}
+	}
+}
+
+func (r *request) reset() {
+	clear(r.parts)
+	r.parts = r.parts[:0]
+}
+
+// encode fills the request. Every record of a frame is an envelope when one of
+// its events has more than its value, else none is, and a bare value costs its
+// payload and four bytes.
+func (e *fileEngine[T]) encode(r *request, values []T, metas []penstock.Meta, pl *plan) error {
+	for index := range e.topic.parts {
+		picked := pl.of(index)
+		if len(picked) == 0 {
+			continue
+		}
+		r.parts = append(r.parts, part{index: index, count: len(picked), frame: segfile.NewFrame(len(picked))})
+		if err := e.encodePart(r.parts[len(r.parts)-1].frame, values, metas, picked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *fileEngine[T]) encodePart(f *segfile.Frame, values []T, metas []penstock.Meta, picked []int32) (err error) {
+	defer e.caught(&err)
+	enveloped := false
+	if metas != nil {
+		for _, i := range picked {
+			enveloped = enveloped || !metas[i].IsBare()
+		}
+	}
+	f.SetEnveloped(enveloped)
+	latest := int64(0)
+	for _, i := range picked {
+		buf := f.Buffer()
+		if enveloped {
+			m := &metas[i]
+			if buf, err = penstock.AppendEnvelopeMeta(buf, m); err != nil {
+				return fmt.Errorf("event %d: %w", i, err)
+			}
+			if !m.Time.IsZero() {
+				latest = max(latest, m.Time.UnixNano())
+			}
+		}
+		if buf, err = e.codec.Append(buf, values[i]); err != nil {
+			return fmt.Errorf("encode event %d: %w", i, err)
+		}
+		f.End(buf)
+	}
+	f.SetMaxTime(latest)
+	return nil
+}
+
+// caught turns a panic of the codec into a [penstock.PanicError].
+func (e *fileEngine[T]) caught(err *error) {
+	if v := recover(); v != nil {
+		*err = &penstock.PanicError{Where: "codec of topic " + e.topic.config.Name, Value: v, Stack: debug.Stack()}
+	}
+}
+
+// asyncAppend is a slice that a [Receipt] stands for.
+type asyncAppend struct {
+	receipt *Receipt
+	before  func(context.Context) error // of the slice before; nil for the first
+	parts   []part
+
+	mu   sync.Mutex
+	done bool
+	err  error
+}
+
+// wait blocks until the slice, and those before it, reached their level.
+func (a *asyncAppend) wait(ctx context.Context) error {
+	if a.before != nil {
+		if err := a.before(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range a.parts {
+		p := &a.parts[i]
+		select {
+		case <-p.receipt.Done():
+		default:
+			select {
+			case <-p.receipt.Done():
+			case <-ctx.Done():
+				return penstock.ContextError(ctx)
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.done {
+		a.done = true
+		a.collect()
+	}
+	return a.err
+}
+
+// collect notes where the events are. Every part has ended.
+func (a *asyncAppend) collect() {
+	var errs []error
+	for i := range a.parts {
+		p := &a.parts[i]
+		first, err := p.receipt.Wait(context.Background())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.receipt.add(Part{Partition: p.index, First: first, Count: p.count})
+	}
+	a.err = errors.Join(errs...)
+}

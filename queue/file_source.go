@@ -1,0 +1,185 @@
+package queue
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/segfile"
+)
+
+// fillMin is how many events a window holds at the least when they are there:
+// it spreads the cost of a fill over many small batches.
+const fillMin = 256
+
+// fileSource decodes one partition for one group.
+//
+// Invariant: values, metas and times back the last window that was not
+// lasting.
+type fileSource[T any] struct {
+	engine *fileEngine[T]
+	part   *segfile.Partition
+	cursor *segfile.Cursor
+	reader *segfile.Reader // nil before the first fill
+	values []T
+	metas  []penstock.Meta
+	times  []penstock.TimeRun
+	words  []uint64 // of the completions that are being stored
+}
+
+func (s *fileSource[T]) end() penstock.Offset { return s.part.Readable() }
+
+// fill decodes events from the offset on into memory of its own, or into
+// fresh memory when the window is to last.
+func (s *fileSource[T]) fill(at penstock.Offset, max int, lasting bool) (window[T], error) {
+	if err := s.seek(at); err != nil {
+		return window[T]{}, err
+	}
+	f := filling[T]{source: s, want: max, w: window[T]{First: at}}
+	if f.want < fillMin {
+		f.want = fillMin
+	}
+	if !lasting {
+		f.w.Values, f.w.Times, f.metas = s.values[:0], s.times[:0], s.metas[:0]
+	}
+	err := f.run()
+	if !lasting {
+		s.values, s.times, s.metas = f.w.Values, f.w.Times, f.metas
+	}
+	if len(f.w.Values) > 0 {
+		return f.w, nil // an error comes again at the next fill, which begins there
+	}
+	return f.w, err
+}
+
+// seek makes the reader stand at an offset.
+func (s *fileSource[T]) seek(at penstock.Offset) (err error) {
+	switch {
+	case s.reader == nil:
+		s.reader, err = s.part.NewReader(at)
+	case s.reader.Offset() != at:
+		err = s.reader.Seek(at)
+	}
+	return err
+}
+
+// filling is one fill under way.
+type filling[T any] struct {
+	source *fileSource[T]
+	want   int
+	w      window[T]
+	metas  []penstock.Meta
+}
+
+func (f *filling[T]) run() error {
+	for len(f.w.Values) < f.want {
+		rec, err := f.source.reader.Next(f.want - len(f.w.Values))
+		if err != nil || rec.N == 0 {
+			return err
+		}
+		if len(f.w.Values) > 0 && rec.Epoch != f.w.Epoch {
+			return nil // the next window begins here
+		}
+		f.w.Epoch = rec.Epoch
+		before := len(f.w.Values)
+		err = f.decode(rec)
+		if n := len(f.w.Values) - before; n > 0 {
+			f.stamp(n, rec.Time)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stamp notes the append time of n events.
+func (f *filling[T]) stamp(n int, unixNano int64) {
+	if last := len(f.w.Times) - 1; last >= 0 && f.w.Times[last].UnixNano == unixNano {
+		f.w.Times[last].N += n
+		return
+	}
+	f.w.Times = append(f.w.Times, penstock.TimeRun{N: n, UnixNano: unixNano})
+}
+
+// decode appends the records' events to the window. It stops at the first
+// that cannot be decoded, and leaves that one out.
+func (f *filling[T]) decode(rec segfile.Records) (err error) {
+	e := f.source.engine
+	good := len(f.w.Values)
+	defer func() { f.w.Values = f.w.Values[:good] }()
+	defer e.caught(&err)
+	enveloped := rec.Enveloped()
+	for i := range rec.N {
+		payload := rec.At(i)
+		var m penstock.Meta
+		if enveloped {
+			if m, payload, err = penstock.DecodeEnvelope(payload); err != nil {
+				return fmt.Errorf("event %d: %w", rec.First+penstock.Offset(i), err)
+			}
+		}
+		if good < cap(f.w.Values) {
+			f.w.Values = f.w.Values[:good+1]
+		} else {
+			var zero T
+			f.w.Values = append(f.w.Values, zero)
+		}
+		if err = e.codec.Decode(payload, &f.w.Values[good]); err != nil {
+			return fmt.Errorf("decode event %d: %w", rec.First+penstock.Offset(i), err)
+		}
+		if enveloped || f.w.Metas != nil {
+			f.setMeta(good, m)
+		}
+		good++
+	}
+	return nil
+}
+
+// setMeta sets the metadata of event n, with none for those before it that
+// had none.
+func (f *filling[T]) setMeta(n int, m penstock.Meta) {
+	for len(f.metas) < n {
+		f.metas = append(f.metas, penstock.Meta{})
+	}
+	f.metas = append(f.metas, m)
+	f.w.Metas = f.metas
+}
+
+// release has nothing to give back: the values of a window are overwritten by
+// the next, or are the garbage collector's.
+func (s *fileSource[T]) release(penstock.Offset) {}
+
+// store keeps the commit, synced at level synced.
+func (s *fileSource[T]) store(commit penstock.Offset, completed []byte) error {
+	s.words = s.words[:0]
+	for len(completed) > 0 {
+		var w [8]byte
+		completed = completed[copy(w[:], completed):]
+		s.words = append(s.words, binary.LittleEndian.Uint64(w[:]))
+	}
+	return s.cursor.Store(commit, s.words, s.engine.topic.config.Durability == penstock.Synced)
+}
+
+// completed returns the stored completions in the form of
+// settle.Config.Completed.
+func (s *fileSource[T]) completed() []byte {
+	var b []byte
+	for _, w := range s.cursor.Completed() {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	for len(b) > 0 && b[len(b)-1] == 0 {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// close gives the segment that is open back.
+func (s *fileSource[T]) close() {
+	if s.reader == nil {
+		return
+	}
+	if err := s.reader.Close(); err != nil {
+		s.engine.topic.logger.Warn("segment did not close", "partition", s.part.ID(), "err", err)
+	}
+	s.reader = nil
+}
