@@ -20,7 +20,10 @@ func (p *Partition) commit(g *group) {
 		n, g.err = p.append(g.frames[g.failed:], g.firsts[g.failed:])
 		g.failed += n
 	}
-	for _, f := range g.frames {
+	for i, f := range g.frames {
+		if i >= g.failed && f.failed != nil {
+			f.failed(g.err)
+		}
 		f.Release()
 	}
 	g.frames = nil
@@ -31,6 +34,9 @@ func (p *Partition) commit(g *group) {
 func (p *Partition) commitOne(f *Frame) (penstock.Offset, error) {
 	frames, firsts := [1]*Frame{f}, [1]penstock.Offset{}
 	_, err := p.append(frames[:], firsts[:])
+	if err != nil && f.failed != nil {
+		f.failed(err)
+	}
 	f.Release()
 	return firsts[0], err
 }

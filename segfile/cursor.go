@@ -346,19 +346,27 @@ func (p *Partition) Groups() []GroupInfo {
 // Errors: [penstock.ErrCorrupt] when the stored position cannot be right,
 // [penstock.ErrOffsetOutOfRange] when it lies below the first event kept.
 func (p *Partition) Cursor(group string, start Start) (*Cursor, error) {
-	c, _, err := p.cursor(group, start)
+	c, _, err := p.cursor(group, start.offset(p))
 	return c, err
 }
 
+// offset returns where a group that is new begins in the partition.
+func (s Start) offset(p *Partition) penstock.Offset {
+	if s == StartLatest {
+		return p.Readable()
+	}
+	return p.Earliest()
+}
+
 // cursor is Cursor that also says whether the position was made.
-func (p *Partition) cursor(group string, start Start) (*Cursor, bool, error) {
+func (p *Partition) cursor(group string, at penstock.Offset) (*Cursor, bool, error) {
 	if err := checkName("group", group); err != nil {
 		return nil, false, err
 	}
 	var c *Cursor
 	made := false
 	err := p.do(func() (err error) {
-		c, made, err = p.cursorWithBaton(group, start)
+		c, made, err = p.cursorWithBaton(group, at)
 		return err
 	}, false)
 	if err != nil {
@@ -367,7 +375,7 @@ func (p *Partition) cursor(group string, start Start) (*Cursor, bool, error) {
 	return c, made, nil
 }
 
-func (p *Partition) cursorWithBaton(group string, start Start) (c *Cursor, made bool, err error) {
+func (p *Partition) cursorWithBaton(group string, at penstock.Offset) (c *Cursor, made bool, err error) {
 	p.mu.Lock()
 	closing, c := p.closing, p.cursors[group]
 	_, known := p.groups[group]
@@ -380,7 +388,7 @@ func (p *Partition) cursorWithBaton(group string, start Start) (c *Cursor, made 
 	case known:
 		c, err = p.openCursor(group)
 	default:
-		c, err = p.createCursor(group, start)
+		c, err = p.createCursor(group, at)
 	}
 	if err != nil {
 		return nil, false, err
@@ -391,11 +399,9 @@ func (p *Partition) cursorWithBaton(group string, start Start) (c *Cursor, made 
 	return c, !known, nil
 }
 
-func (p *Partition) createCursor(group string, start Start) (*Cursor, error) {
-	s := stored{group: penstock.HashKey(group), committed: p.Earliest(), epoch: p.w.epoch, synced: p.cfg.Durability == penstock.Synced}
-	if start == StartLatest {
-		s.committed = p.Readable()
-	}
+func (p *Partition) createCursor(group string, at penstock.Offset) (*Cursor, error) {
+	s := stored{group: penstock.HashKey(group), epoch: p.w.epoch, synced: p.cfg.Durability == penstock.Synced}
+	s.committed = max(min(at, p.Readable()), p.Earliest())
 	if s.committed > p.Durable() {
 		if err := p.syncLog(); err != nil {
 			return nil, err

@@ -68,6 +68,7 @@ type Frame struct {
 	enveloped bool
 	tag       penstock.ProducerTag
 	maxTime   int64
+	failed    func(error)
 }
 
 // pooledFrame bounds the buffers that the pool keeps.
@@ -125,6 +126,12 @@ func (f *Frame) SetTag(tag penstock.ProducerTag) { f.tag = tag }
 // SetMaxTime sets the latest time of the records in unix nanoseconds; the time
 // of the append stands in for it otherwise.
 func (f *Frame) SetMaxTime(unixNano int64) { f.maxTime = unixNano }
+
+// OnFailure sets what is called, on the goroutine that writes, when an append
+// that [Partition.Append] took over fails afterwards, with the error that
+// [Receipt.Wait] returns. It must not block. Nobody needs to wait for the
+// receipt then.
+func (f *Frame) OnFailure(fn func(error)) { f.failed = fn }
 
 // Len returns the number of records.
 func (f *Frame) Len() int { return len(f.ends) }

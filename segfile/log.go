@@ -233,12 +233,19 @@ func (l *Log) logReports() {
 // again after its creation was lost: the group then begins at the earliest
 // event in that partition, whatever start says, and a warning is logged.
 func (l *Log) Cursors(group string, start Start) ([]*Cursor, error) {
+	return l.CursorsAt(group, start.offset)
+}
+
+// CursorsAt is Cursors for a group that begins where at says in a partition
+// that has no position of it; an offset outside what is readable is moved to
+// the nearest that is not.
+func (l *Log) CursorsAt(group string, at func(*Partition) penstock.Offset) ([]*Cursor, error) {
 	if l.lostPosition(group) {
-		start = StartEarliest
+		at = StartEarliest.offset
 	}
 	var all, made []*Cursor
 	for _, p := range l.parts {
-		c, isNew, err := p.cursor(group, start)
+		c, isNew, err := p.cursor(group, at(p))
 		if err != nil {
 			for _, m := range made {
 				if rerr := m.p.deleteGroup(group); rerr != nil {
