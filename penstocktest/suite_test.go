@@ -1,0 +1,38 @@
+package penstocktest_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/penstock/penstock/penstocktest"
+	"github.com/penstock/penstock/queue"
+	"github.com/penstock/penstock/stream"
+)
+
+// The suites pass for what this module ships; their own subtests name what
+// broke otherwise.
+
+func TestTopicInMemory(t *testing.T) {
+	penstocktest.Adapter(t, func(t *testing.T, queues int) stream.Factory {
+		topic, err := stream.OpenTopic(queue.Config[stream.Container]{Name: "suite", Partitions: queues, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { topic.Close() })
+		return topic
+	})
+}
+
+func TestSimpleCache(t *testing.T) {
+	penstocktest.Cache(t, func(t *testing.T) stream.Cache {
+		c, err := stream.NewSimpleCache(1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	})
+}
+
+func TestMemoryRegistry(t *testing.T) {
+	penstocktest.Registry(t, func(*testing.T) stream.Registry { return stream.NewMemoryRegistry() })
+}

@@ -1,0 +1,140 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// Direction says what an adapter can do.
+type Direction uint8
+
+// Directions of an adapter.
+const (
+	ReadWrite Direction = iota
+	ReadOnly
+	WriteOnly
+)
+
+// Factory makes the parts of a provider that depend on its queue. The provider
+// calls NewMapper and NewAdapter once, in this order, when it is opened, and
+// NewCache at the start of each run of an agent. Embed [DefaultParts] to get
+// the usual mapper and cache.
+type Factory interface {
+	// NewMapper returns the mapper of a provider with that name and number of
+	// queues.
+	NewMapper(provider string, queues int) (Mapper, error)
+	// NewAdapter connects to the queue.
+	NewAdapter(ctx context.Context, e Environment) (Adapter, error)
+	// NewCache returns an empty cache for one queue.
+	NewCache(q QueueID) (Cache, error)
+}
+
+// Environment is what a provider tells the factory of its adapter.
+type Environment struct {
+	Provider string
+	Mapper   Mapper
+	Logger   *slog.Logger
+}
+
+// DefaultParts is embedded by factories that use the ring mapper and a simple
+// cache of the default capacity.
+type DefaultParts struct{}
+
+// NewMapper returns a [RingMapper].
+func (DefaultParts) NewMapper(provider string, queues int) (Mapper, error) {
+	return NewRingMapper(provider, queues)
+}
+
+// NewCache returns a [SimpleCache] of [DefaultCapacity] containers.
+func (DefaultParts) NewCache(QueueID) (Cache, error) { return NewSimpleCache(DefaultCapacity) }
+
+// Adapter is the boundary to a durable queue. Implementations must be safe for
+// concurrent use. The queue stays the durable boundary: what an acknowledgement
+// of Enqueue is worth, and when a container comes again, is the adapter's
+// contract with its queue and belongs in its documentation.
+type Adapter interface {
+	// Rewindable reports whether a receiver's containers can be asked for by
+	// token. An adapter that returns false is never given one.
+	Rewindable() bool
+	// Direction reports whether the adapter can read, write or both.
+	Direction() Direction
+	// Enqueue stores one container in the queue of its stream and returns when
+	// the queue has accepted it. It sets no field of c; c belongs to the
+	// adapter from then on. An error that matches penstock.ErrUnknownOutcome
+	// means that it may have been stored.
+	Enqueue(ctx context.Context, c Container) error
+	// NewReceiver returns a receiver of one queue for one run of an agent. It
+	// does not block; connecting belongs to Init.
+	NewReceiver(q QueueID) (Receiver, error)
+	// Close releases the adapter. No receiver is open any more.
+	Close() error
+}
+
+// Receiver reads one queue for one run of an agent. Its methods, with those of
+// [Waiter] and of its [Checkpointer], are called by one goroutine at a time.
+// Every method must return soon after its ctx has ended.
+type Receiver interface {
+	// Init prepares reading. ctx carries the provider's InitTimeout. After an
+	// error the agent goes on to read: the receiver tries again inside Read.
+	Init(ctx context.Context) error
+	// Read returns up to limit containers with rising tokens; a negative limit
+	// means no limit. It does not wait for data: no containers and no error
+	// mean that the queue is empty now. Containers without events are skipped.
+	Read(ctx context.Context, limit int) ([]Container, error)
+	// Delivered reports containers that left the cache and that no
+	// subscription needs any more: the queue may acknowledge or delete them.
+	// Containers that a failed delivery passed are not among them (OR-109). An
+	// error is logged; the queue will deliver them again.
+	Delivered(ctx context.Context, done []Container) error
+	// Shutdown flushes what is left to flush, then closes the receiver. ctx
+	// carries the provider's ShutdownTimeout. It is called exactly once.
+	Shutdown(ctx context.Context) error
+}
+
+// Waiter is implemented by receivers that can say when data comes. An agent
+// then reads without waiting for its poll period (OR-60), and reports progress
+// as soon as deliveries have ended.
+type Waiter interface {
+	// Wait returns nil when Read may have something, and the context's error
+	// when ctx has ended.
+	Wait(ctx context.Context) error
+}
+
+// Checkpointed is implemented by receivers of queues that are read by
+// position. The agent then tells the checkpointer how far every subscription
+// has come. The receiver's Shutdown must flush it.
+type Checkpointed interface {
+	// Checkpointer returns the receiver's checkpointer; always the same one.
+	Checkpointer() Checkpointer
+}
+
+// Checkpointer keeps the position of one queue: everything up to and including
+// it has been processed. Its methods are called by one goroutine at a time.
+type Checkpointer interface {
+	// Load returns the stored position; ok is false when there is none. It is
+	// called once, after the receiver's Init.
+	Load(ctx context.Context) (pos penstock.Token, ok bool, err error)
+	// Update takes the position of now and stores it when it is time to. The
+	// newest position given wins over earlier ones that were not stored yet; a
+	// position that is not above the stored one changes nothing.
+	Update(ctx context.Context, pos penstock.Token, now time.Time) error
+	// Flush stores the last position given, if that has not been done.
+	Flush(ctx context.Context) error
+}
+
+// Errors of this package that a caller or a failure handler branches on.
+var (
+	// ErrFaulted: the subscription was given up after a failure. It can be
+	// unsubscribed; then its name is free again.
+	ErrFaulted = errors.New("subscription is faulted")
+	// ErrConsumerGone: the consumer behind the seam does not exist any more.
+	// The agent unregisters its subscription.
+	ErrConsumerGone = errors.New("consumer is gone")
+	// ErrCacheMiss: the position asked for is no longer kept. See
+	// [CacheMissError].
+	ErrCacheMiss = errors.New("position is no longer kept")
+)

@@ -1,0 +1,159 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// agentConfig is what an agent needs to know; all fields are set except trace.
+type agentConfig struct {
+	provider        string
+	queue           QueueID
+	newReceiver     func() (Receiver, error)
+	newCache        func() (Cache, error)
+	registry        Registry
+	resolve         func(SubscriptionRecord) (Consumer, error)
+	failure         FailureHandler
+	deadLetter      func(context.Context, ...penstock.Envelope) error // nil: none
+	rewindable      bool
+	groupSize       int
+	poll            time.Duration
+	pollOffset      time.Duration // of the first poll
+	initTimeout     time.Duration
+	shutdownTimeout time.Duration
+	maxDelivery     time.Duration // negative: no limit
+	inactivity      time.Duration
+	readAttempts    int
+	deliveryBackoff Backoff
+	readBackoff     Backoff
+	log             *slog.Logger
+	trace           func(step string) // tests record the order of a shutdown; nil otherwise
+}
+
+// agent pulls one queue for one node and never migrates (OR-160). It can be
+// started again after it was stopped; each start makes a run with a new cache
+// and a new receiver, and waits until the cleanup of the run before it is
+// complete (OR-40). Its methods are safe for concurrent use.
+//
+// Invariants: at most one run is not done; the state of a run is touched by
+// the run's own goroutine only.
+type agent struct {
+	agentConfig
+
+	mu      sync.Mutex
+	current *run // the last run; nil before the first start
+}
+
+func newAgent(c agentConfig) *agent { return &agent{agentConfig: c} }
+
+func (a *agent) last() *run {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current
+}
+
+// start begins a run, which outlives ctx but carries its values. It waits for the end of a run that is being stopped and
+// refuses while one is running. It is not called concurrently with itself.
+func (a *agent) start(ctx context.Context) error {
+	if prev := a.last(); prev != nil {
+		select {
+		case <-prev.drain:
+		default:
+			return fmt.Errorf("agent of queue %s: %w", a.queue, penstock.ErrExists)
+		}
+		select {
+		case <-prev.done:
+		case <-ctx.Done():
+			return penstock.ContextError(ctx)
+		}
+	}
+	cache, err := a.newCache()
+	if err != nil {
+		return fmt.Errorf("cache of queue %s: %w", a.queue, err)
+	}
+	receiver, err := a.newReceiver()
+	if err != nil {
+		return fmt.Errorf("receiver of queue %s: %w", a.queue, err)
+	}
+	r := newRun(ctx, a, cache, receiver)
+	a.mu.Lock()
+	a.current = r
+	a.mu.Unlock()
+	// The run's event loop: stop ends it and waits for it on r.done.
+	go r.loop()
+	return nil
+}
+
+// stop drains the current run and returns when its whole cleanup is complete.
+// When ctx ends first, the context of the run's work is cancelled; stop goes on
+// to wait, and returns a *penstock.DrainError if events were left unsettled.
+// Stopping twice, also concurrently, stops once; every caller waits.
+func (a *agent) stop(ctx context.Context) error {
+	r := a.last()
+	if r == nil {
+		return nil
+	}
+	r.beginStop()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		r.cancel(penstock.ContextError(ctx))
+		<-r.done
+	}
+	return r.err
+}
+
+// ended returns the channel that is closed when the current run has ended.
+func (a *agent) ended() <-chan struct{} { return a.last().done }
+
+// ProducerID names the agent in the registry.
+func (a *agent) ProducerID() string { return a.provider + "/" + a.queue.String() }
+
+// RosterChanged is the registry's notice. The loop takes it without delay.
+func (a *agent) RosterChanged(s QualifiedStreamID, r Roster) {
+	if run := a.last(); run != nil {
+		run.post(func() { run.rosterChanged(s.StreamID, r) })
+	}
+}
+
+// pump polls once, or joins the poll that runs, and returns when it has ended:
+// whether it read anything.
+func (a *agent) pump() bool {
+	r := a.last()
+	if r == nil {
+		return false
+	}
+	result := make(chan bool, 1)
+	if !r.post(func() { r.startPump(result) }) {
+		return false
+	}
+	select {
+	case had := <-result:
+		return had
+	case <-r.done:
+		return false
+	}
+}
+
+// ask runs f on the goroutine of the current run; false when there is none.
+func (a *agent) ask(f func(r *run)) bool {
+	r := a.last()
+	if r == nil {
+		return false
+	}
+	answered := make(chan struct{})
+	if !r.post(func() { f(r); close(answered) }) {
+		return false
+	}
+	select {
+	case <-answered:
+		return true
+	case <-r.done: // the agent failed
+		return false
+	}
+}

@@ -1,0 +1,52 @@
+package stream
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// Backoff says how long to wait before a repetition. Implementations must be
+// safe for concurrent use.
+type Backoff interface {
+	// Next returns the wait before repetition n, counted from 0.
+	Next(n int) time.Duration
+}
+
+// Exponential waits for a random time in [Min, min(Min + Step*2^n, Max)).
+type Exponential struct {
+	Min, Max, Step time.Duration
+	// Rand returns a random number in [0, n); nil means package math/rand/v2.
+	Rand func(n int64) int64
+}
+
+func (e Exponential) validate(field string) error {
+	if e.Min < 0 || e.Step < 0 || e.Max < e.Min {
+		return &penstock.FieldError{Field: field, Reason: fmt.Sprintf("min %v, max %v, step %v: need 0 <= min <= max and step >= 0", e.Min, e.Max, e.Step)}
+	}
+	return nil
+}
+
+// Next returns the wait before repetition n.
+func (e Exponential) Next(n int) time.Duration {
+	top := e.Max
+	if n < 62 && e.Step <= (e.Max-e.Min)>>n {
+		top = e.Min + e.Step<<n
+	}
+	if top <= e.Min {
+		return e.Min
+	}
+	random := e.Rand
+	if random == nil {
+		random = rand.Int64N
+	}
+	return e.Min + time.Duration(random(int64(top-e.Min)))
+}
+
+// Fixed waits for the same time before every repetition.
+type Fixed time.Duration
+
+// Next returns the time.
+func (f Fixed) Next(int) time.Duration { return time.Duration(f) }

@@ -1,0 +1,87 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/queue"
+)
+
+// BenchmarkDelivery publishes, in containers of 1 or 100 events, to streams
+// with one subscription each, and waits until all is delivered.
+func BenchmarkDelivery(b *testing.B) {
+	for _, streams := range []int{1, 1000} {
+		for _, per := range []int{1, 100} {
+			b.Run(fmt.Sprintf("streams=%d/events=%d", streams, per), func(b *testing.B) {
+				b.ReportAllocs()
+				topic := memoryTopic(b, queue.Config[Container]{Partitions: 2, Capacity: 10_000})
+				defer topic.Close()
+				p := openProvider(b, topic, func(c *Config) { c.GroupSize = 16 })
+				var got atomic.Int64
+				done := make(chan struct{})
+				total := int64(b.N) * int64(per)
+				ss := make([]*Stream[[]byte], streams)
+				for i := range ss {
+					ss[i] = OfCodec(p, "bench", fmt.Sprint(i), penstock.Raw())
+					_, err := ss[i].Subscribe(b.Context(), "x", func(_ context.Context, batch penstock.Batch[[]byte]) error {
+						if got.Add(int64(batch.Len())) == total {
+							close(done)
+						}
+						return nil
+					})
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+				stop := running(p)
+				events := make([][]byte, per)
+				for i := range events {
+					events[i] = make([]byte, 100)
+				}
+				b.ResetTimer()
+				for i := range b.N {
+					if err := ss[i%streams].Publish(b.Context(), events...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				<-done
+				b.StopTimer()
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(total), "ns/event")
+				if err := stop(); err != nil {
+					b.Fatal(err)
+				}
+				p.Close()
+			})
+		}
+	}
+}
+
+// BenchmarkCursorNext reads one stream among many: the cost must not depend on
+// how many there are (G-5).
+func BenchmarkCursorNext(b *testing.B) {
+	for _, streams := range []int{1, 10, 1000} {
+		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
+			b.ReportAllocs()
+			c := newCache(b, DefaultCapacity)
+			for i := uint64(1); i <= DefaultCapacity; i++ {
+				mustAdd(b, c, box(fmt.Sprint(i%uint64(streams)), i))
+			}
+			id := box("0", 0).Stream
+			cur, err := c.Cursor(id, Position{Kind: PositionEarliest})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, ok, _ := cur.Next(); !ok {
+					cur.Close()
+					if cur, err = c.Cursor(id, Position{Kind: PositionEarliest}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// NoLimit, as Config.MaxDeliveryTime, repeats a delivery until it succeeds.
+const NoLimit time.Duration = -1
+
+// Config describes a provider. Zero fields have the defaults given; a negative
+// field is refused with a *penstock.FieldError unless its comment gives it a
+// meaning. The defaults are behaviour, not a recommendation.
+type Config struct {
+	Name    string  // required; names the provider in logs, batches and the registry
+	Factory Factory // required; see [OverTopic]
+	Queues  int     // 8; the same on every node, and a migration to change
+
+	// Registry keeps the subscriptions. Nil means a new [MemoryRegistry].
+	Registry Registry
+	// Failure decides what becomes of failures. Nil means: dead-letter if
+	// DeadLetter is set, else skip with an error in the log; a subscription
+	// that asks for a lost position is faulted.
+	Failure FailureHandler
+	// DeadLetter takes events that were given up: with their stream, the
+	// number of attempts, and an Origin that holds provider, queue, position,
+	// subscription and cause. It is called before the subscription goes on,
+	// and again when it fails. Nil: none.
+	DeadLetter func(ctx context.Context, events ...penstock.Envelope) error
+
+	GroupSize       int           // 1; containers per delivery, all of one stream
+	Poll            time.Duration // 100 ms; how often a queue is read that does not say when data comes
+	InitTimeout     time.Duration // 5 s; for a receiver's Init
+	ShutdownTimeout time.Duration // 30 s; for each step of a receiver's end
+	// MaxDeliveryTime, 1 minute, bounds the attempts of one delivery and of one
+	// handshake: no attempt begins later. NoLimit repeats until success. An
+	// attempt under way is not cut.
+	MaxDeliveryTime time.Duration
+	Inactivity      time.Duration // 30 min; a stream without new events for so long leaves memory
+	ReadAttempts    int           // 6; failed reads in a row until the next poll
+	DeliveryBackoff Backoff       // Exponential 1 s to 30 s, step 1 s
+	ReadBackoff     Backoff       // Exponential 10 s to 20 s, step 1 s
+	Drain           time.Duration // 25 s; how long Run lets accepted work end
+	Logger          *slog.Logger  // nil means slog.Default()
+
+	// Rand returns a random number in [0, n); it spreads the first polls. Nil
+	// means package math/rand/v2.
+	Rand func(n int64) int64
+}
+
+// validate fills in defaults and names the field that is wrong.
+func (c *Config) validate() error {
+	if strings.TrimSpace(c.Name) == "" {
+		return &penstock.FieldError{Field: "Name", Reason: "is blank"}
+	}
+	if c.Factory == nil {
+		return &penstock.FieldError{Field: "Factory", Reason: "is missing"}
+	}
+	for _, f := range []struct {
+		name  string
+		value *int
+		zero  int
+	}{{"Queues", &c.Queues, 8}, {"GroupSize", &c.GroupSize, 1}, {"ReadAttempts", &c.ReadAttempts, 6}} {
+		if *f.value < 0 {
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is negative", *f.value)}
+		}
+		if *f.value == 0 {
+			*f.value = f.zero
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"Poll", &c.Poll, 100 * time.Millisecond}, {"InitTimeout", &c.InitTimeout, 5 * time.Second},
+		{"ShutdownTimeout", &c.ShutdownTimeout, 30 * time.Second}, {"Inactivity", &c.Inactivity, 30 * time.Minute},
+		{"Drain", &c.Drain, 25 * time.Second}, {"MaxDeliveryTime", &c.MaxDeliveryTime, time.Minute},
+	} {
+		if *f.value < 0 && (f.name != "MaxDeliveryTime" || *f.value != NoLimit) {
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%v is negative", *f.value)}
+		}
+		if *f.value == 0 {
+			*f.value = f.zero
+		}
+	}
+	return c.fillParts()
+}
+
+func (c *Config) fillParts() error {
+	if c.DeliveryBackoff == nil {
+		c.DeliveryBackoff = Exponential{Min: time.Second, Max: 30 * time.Second, Step: time.Second}
+	}
+	if c.ReadBackoff == nil {
+		c.ReadBackoff = Exponential{Min: 10 * time.Second, Max: 20 * time.Second, Step: time.Second}
+	}
+	for name, b := range map[string]Backoff{"DeliveryBackoff": c.DeliveryBackoff, "ReadBackoff": c.ReadBackoff} {
+		if e, ok := b.(Exponential); ok {
+			if err := e.validate(name); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Registry == nil {
+		c.Registry = NewMemoryRegistry()
+	}
+	if c.Failure == nil {
+		c.Failure = defaultFailure{deadLetter: c.DeadLetter != nil}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Int64N
+	}
+	return nil
+}

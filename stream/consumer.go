@@ -1,0 +1,64 @@
+package stream
+
+import (
+	"context"
+
+	"github.com/penstock/penstock"
+)
+
+// Consumer is the seam between an agent and whoever handles the events of a
+// subscription: a handler in this process, or one across a connection. The
+// agent never calls it from its own goroutine. Both methods may fail and be
+// repeated; an error that matches [ErrConsumerGone] ends the subscription.
+type Consumer interface {
+	// Handshake asks where the consumer wants to start or go on. It is called
+	// when a subscription is attached and whenever it is announced again;
+	// calls may overlap, and only the answer to the latest request counts.
+	Handshake(ctx context.Context, h Handshake) (Position, error)
+	// Deliver hands items over, one call at a time per attached subscription.
+	// An error fails all of them. The delivery belongs to the agent and is
+	// valid until Deliver returns. ctx ends when a drain deadline has passed,
+	// not when a drain begins.
+	Deliver(ctx context.Context, d *Delivery) (Answer, error)
+}
+
+// Handshake is the question of an agent to a consumer.
+type Handshake struct {
+	Subscription SubscriptionRecord
+	Queue        QueueID
+	Request      uint64 // rises with each request for one attached subscription
+}
+
+// Delivery is what an agent hands to a consumer: items of one stream in the
+// order of their tokens. After a failure only the items that failed come again.
+type Delivery struct {
+	Subscription SubscriptionRecord
+	Queue        QueueID
+	Items        []Item
+}
+
+// Item is one event of a container.
+type Item struct {
+	Token   penstock.Token // of the container, with the event's index
+	Attempt int            // number of the last delivery attempt; 1 for the first
+	Event   *penstock.Envelope
+	From    *Container // the container it came in
+}
+
+// Answer is a consumer's answer to a delivery. The zero Answer settles all
+// items.
+type Answer struct {
+	// Failed lists the items that failed, by rising index; the others are
+	// settled.
+	Failed []ItemFailure
+	// Rewind, unless PositionNone, asks for another place to go on from.
+	// Nothing of this delivery counts as processed then, and Failed is ignored
+	// (OR-93).
+	Rewind Position
+}
+
+// ItemFailure is one item that a consumer failed.
+type ItemFailure struct {
+	Index int // in Delivery.Items
+	Err   error
+}

@@ -1,0 +1,269 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// delivery is one group of containers on its way to a consumer, over all its
+// attempts. While it exists its containers are protected in the cache.
+type delivery struct {
+	sub        *subscription
+	generation uint64
+	cursor     Cursor
+	containers []Container
+	items      []Item // not settled yet
+	release    func() // ends the protection; can be called again
+	safe       penstock.Token
+	hasSafe    bool // safe: everything before the group was processed
+
+	stop     chan struct{} // closed when it is revoked: no further attempt
+	revoked  bool
+	redo     bool // revoked, but its group is delivered again
+	started  time.Time
+	attempts int // since started
+	err      error
+}
+
+func (d *delivery) current() bool { return !d.sub.removed && d.generation == d.sub.generation }
+
+func (d *delivery) revoke() {
+	if !d.revoked {
+		d.revoked = true
+		close(d.stop)
+	}
+}
+
+// deliver starts the next delivery of a subscription, if there is something
+// and none is under way (OR-86).
+func (r *run) deliver(sub *subscription) {
+	if !sub.attached || sub.removed || sub.inFlight != nil || sub.kept != nil || r.draining || sub.entry.state != registered {
+		return
+	}
+	next, more := sub.cursor.Peek()
+	if !more {
+		return
+	}
+	d := &delivery{sub: sub, cursor: sub.cursor, safe: next.Before, hasSafe: next.HasBefore, release: sub.cursor.Protect()}
+	for len(d.containers) < r.groupSize {
+		c, ok, err := sub.cursor.Next()
+		if err != nil {
+			r.cursorFailed(sub, d, err)
+			return
+		}
+		if !ok {
+			break
+		}
+		d.containers = append(d.containers, c)
+	}
+	d.unpack(0)
+	r.startDelivery(d)
+}
+
+// cursorFailed keeps the position and asks the consumer anew at the next poll;
+// nothing is passed over (OR-96).
+func (r *run) cursorFailed(sub *subscription, d *delivery, err error) {
+	r.log.Error("cursor failed; the subscription waits", r.about(sub, "err", err)...)
+	d.release()
+	sub.unresolved, sub.again = true, true
+	r.retained[sub] = struct{}{}
+}
+
+// unpack makes an item of each event. Attempt counts the attempts made; the
+// worker that makes one raises it.
+func (d *delivery) unpack(attempts int) {
+	n := 0
+	for i := range d.containers {
+		n += len(d.containers[i].Events)
+	}
+	d.items = make([]Item, 0, n)
+	for i := range d.containers {
+		c := &d.containers[i]
+		for j := range c.Events {
+			t := c.Token
+			t.Index = uint32(j)
+			d.items = append(d.items, Item{Token: t, Attempt: attempts, Event: &c.Events[j], From: c})
+		}
+	}
+}
+
+// startDelivery begins the attempts of a group; the caller has checked that
+// the agent does not drain.
+func (r *run) startDelivery(d *delivery) {
+	r.latch.enter()
+	r.delivering++
+	d.sub.inFlight = d
+	d.generation = d.sub.generation
+	d.stop, d.revoked, d.redo = make(chan struct{}), false, false
+	d.started, d.attempts, d.err = time.Now(), 0, nil
+	r.tryDeliver(d)
+}
+
+// tryDeliver makes one attempt. Attempts are not limited in number but in
+// time, checked before each (OR-90, OR-91); a drain does not stop them
+// (OR-140).
+func (r *run) tryDeliver(d *delivery) {
+	var answer Answer
+	rec, n := d.sub.rec, d.attempts
+	d.attempts++
+	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
+		if n > 0 {
+			if err := sleep(ctx, r.deliveryBackoff.Next(n-1), d.stop); err != nil {
+				return err
+			}
+			if r.expired(d.started) {
+				return errExpired
+			}
+		}
+		consumer, err := r.resolve(rec)
+		if err != nil {
+			return err
+		}
+		for i := range d.items { // the loop leaves them alone during an attempt
+			d.items[i].Attempt++
+		}
+		answer, err = consumer.Deliver(ctx, &Delivery{Subscription: rec, Queue: r.queue, Items: d.items})
+		return err
+	}, func(err error) { r.attemptEnded(d, answer, err) })
+}
+
+func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
+	switch {
+	case !d.current(): // an older generation: released, otherwise ignored (OR-94)
+		r.endStale(d)
+	case errors.Is(err, ErrConsumerGone):
+		r.endDelivery(d)
+		d.release()
+		r.gone(d.sub)
+	case err == nil && answer.Rewind.Kind != PositionNone:
+		r.rewound(d, answer.Rewind)
+	case err == nil && len(answer.Failed) == 0:
+		r.stats.Delivered += uint64(len(d.items))
+		r.settled(d)
+	case errors.Is(err, errExpired):
+		r.deliveryFailed(d)
+	case r.ctx.Err() != nil:
+		r.cut(d)
+	default:
+		r.attemptFailed(d, answer, err)
+	}
+}
+
+// attemptFailed keeps the items that failed and tries them again.
+func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
+	before := len(d.items)
+	if err != nil {
+		d.err = err
+	} else if err = d.keepFailed(answer.Failed); err != nil {
+		d.err = err
+	}
+	r.stats.Delivered += uint64(before - len(d.items))
+	r.stats.Failed += uint64(len(d.items))
+	r.log.Warn("delivery failed; trying again", r.about(d.sub, "attempt", d.attempts, "events", len(d.items),
+		"token", d.items[0].Token.String(), "err", d.err)...)
+	r.tryDeliver(d)
+}
+
+// keepFailed reduces the items to the failed ones and returns the last error.
+// An answer that names an item that was not offered, or names them out of
+// order, is an error that fails all of them.
+func (d *delivery) keepFailed(failed []ItemFailure) error {
+	last := -1
+	for _, f := range failed {
+		if f.Index <= last || f.Index >= len(d.items) {
+			return fmt.Errorf("consumer failed item %d of %d: %w", f.Index, len(d.items), penstock.ErrInvalid)
+		}
+		last = f.Index
+	}
+	var err error
+	kept := make([]Item, 0, len(failed))
+	for _, f := range failed {
+		kept = append(kept, d.items[f.Index])
+		err = f.Err
+	}
+	d.items = kept
+	if err == nil {
+		err = errNoReason
+	}
+	return err
+}
+
+var errNoReason = errors.New("failed without a reason")
+
+// endDelivery gives up the place in the latch; the protection stays.
+func (r *run) endDelivery(d *delivery) {
+	d.sub.inFlight = nil
+	r.delivering--
+	r.latch.leave()
+}
+
+// settled ends a group whose every item is settled or passed.
+func (r *run) settled(d *delivery) {
+	r.endDelivery(d)
+	d.release()
+	r.deliver(d.sub)
+	r.deliveryOver()
+}
+
+// keep ends the attempts but not the group: it is offered again before
+// anything else, at the next poll or run; progress stays before it.
+func (r *run) keep(d *delivery) {
+	r.endDelivery(d)
+	d.sub.kept = d
+	r.retained[d.sub] = struct{}{}
+}
+
+// cut is the end of a group when a drain was cut short.
+func (r *run) cut(d *delivery) {
+	r.left += len(d.items)
+	r.keep(d)
+}
+
+// endStale ends a delivery of an older generation.
+func (r *run) endStale(d *delivery) {
+	sub := d.sub
+	r.endDelivery(d)
+	switch {
+	case sub.removed || !d.redo:
+		d.release()
+	case r.draining:
+		sub.kept = d // progress stays before it
+	default:
+		d.unpack(d.items[0].Attempt)
+		r.startDelivery(d)
+		return
+	}
+	r.deliver(sub)
+	r.deliveryOver()
+}
+
+// rewound moves the subscription to where the consumer wants to go on; nothing
+// of the group counts as processed. When that place cannot be had the group
+// stays and the failure handler is asked (OR-93).
+func (r *run) rewound(d *delivery, at Position) {
+	if err := r.reposition(d.sub, at); err != nil {
+		d.err = fmt.Errorf("rewind to %s: %w", at, err)
+		r.deliveryFailed(d)
+		return
+	}
+	r.settled(d)
+}
+
+// resumeRetained offers again what was kept, and asks again where a handshake
+// failed.
+func (r *run) resumeRetained() {
+	for sub := range r.retained {
+		delete(r.retained, sub)
+		if sub.again {
+			r.requestHandshake(sub)
+		}
+		if d := sub.kept; d != nil && sub.inFlight == nil {
+			sub.kept = nil
+			r.startDelivery(d)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package stream
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// deliveryFailed asks the failure handler what becomes of items whose time is
+// used up, and, for dead letters, hands them over. The subscription waits.
+func (r *run) deliveryFailed(d *delivery) {
+	f := Failure{Queue: r.queue, Subscription: d.sub.rec, Items: d.items, Err: d.err}
+	verdict := Retry
+	r.spawn("failure handler", func(ctx context.Context) error {
+		v := r.failure.DeliveryFailed(ctx, f)
+		if v == DeadLetter {
+			if r.deadLetter == nil {
+				return &penstock.FieldError{Field: "DeadLetter", Reason: "is not configured, but the verdict was dead letter"}
+			}
+			if err := r.deadLetter(ctx, r.deadLetters(f)...); err != nil {
+				return err
+			}
+		}
+		verdict = v
+		return nil
+	}, func(err error) { r.verdictCame(d, verdict, err) })
+}
+
+// deadLetters makes events of their own of the failed items: with stream,
+// attempts, origin and cause.
+func (r *run) deadLetters(f Failure) []penstock.Envelope {
+	out := make([]penstock.Envelope, len(f.Items))
+	now := time.Now()
+	for i, it := range f.Items {
+		e := penstock.Envelope{Meta: it.meta(), Value: it.Event.Value}
+		e.Stream = f.Subscription.Stream.StreamID
+		e.Attempt = it.Attempt
+		e.Origin = &penstock.Origin{
+			Topic:     r.provider,
+			Partition: r.queue.Number,
+			Offset:    penstock.Offset(it.Token.Lo),
+			Group:     f.Subscription.Name,
+			Cause:     cause(f.Err),
+			Time:      now,
+		}
+		out[i] = e
+	}
+	return out
+}
+
+// maxCause bounds the text of a cause, which must fit an envelope.
+const maxCause = 4 << 10
+
+func cause(err error) string {
+	if err == nil {
+		return ""
+	}
+	s := err.Error()
+	if len(s) > maxCause {
+		s = s[:maxCause]
+	}
+	return s
+}
+
+// verdictCame applies a verdict, if the delivery is still the current one
+// (OR-105).
+func (r *run) verdictCame(d *delivery, v Verdict, err error) {
+	switch {
+	case !d.current():
+		r.endStale(d)
+		return
+	case r.ctx.Err() != nil && err != nil:
+		r.cut(d)
+		return
+	case err != nil:
+		r.log.Error("failure handler failed; the events are kept and offered again", r.about(d.sub, "events", len(d.items), "err", err)...)
+		r.keep(d)
+		return
+	}
+	r.log.Error("delivery given up", r.about(d.sub, "verdict", v.String(), "events", len(d.items),
+		"token", d.items[0].Token.String(), "attempts", d.items[0].Attempt, "err", d.err)...)
+	switch v {
+	case Skip:
+		r.stats.Skipped += uint64(len(d.items))
+		r.markFailed(d)
+		r.settled(d)
+	case DeadLetter:
+		r.stats.DeadLettered += uint64(len(d.items))
+		r.settled(d)
+	case Fault:
+		r.fault(d.sub, func(done bool) {
+			if done || !d.current() {
+				r.endDelivery(d)
+				d.release()
+				r.unstall()
+				return
+			}
+			r.keep(d)
+		})
+	default:
+		r.keep(d)
+	}
+}
+
+// markFailed keeps the containers of skipped items out of the purge list, so
+// that a queue with acknowledgements does not get one for them (OR-109).
+func (r *run) markFailed(d *delivery) {
+	for i := range d.items {
+		if i > 0 && d.items[i].From == d.items[i-1].From {
+			continue
+		}
+		if err := d.cursor.Fail(d.items[i].From.Token); err != nil {
+			r.log.Warn("container not marked as failed", r.about(d.sub, "err", err)...)
+		}
+	}
+}
+
+// meta returns the event's metadata with the container's header behind its
+// own, and the container's time where it has none.
+func (it *Item) meta() penstock.Meta {
+	m := it.Event.Meta
+	if m.Time.IsZero() {
+		m.Time = it.From.Time
+	}
+	if h := it.From.Header; len(h) > 0 {
+		m.Header = append(append(make(penstock.Header, 0, len(m.Header)+len(h)), m.Header...), h...)
+	}
+	return m
+}

@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// Verdict says what becomes of something that finally failed.
+type Verdict uint8
+
+const (
+	// Skip passes over the failed items; the subscription goes on behind them.
+	// Their container is not reported to the receiver as delivered. A
+	// subscription that could not be attached starts without an answer, as
+	// with PositionNone.
+	Skip Verdict = iota
+	// Retry keeps the items and offers them again when the agent next polls.
+	// The subscription and the checkpoint wait for them.
+	Retry
+	// Fault gives the subscription up: it is removed and its name refuses to
+	// be subscribed with ErrFaulted until it is unsubscribed.
+	Fault
+	// DeadLetter hands the items to Config.DeadLetter and goes on behind them
+	// when that has returned nil; otherwise the items are kept as with Retry.
+	// It is for deliveries only.
+	DeadLetter
+)
+
+var verdictNames = [...]string{"skip", "retry", "fault", "dead letter"}
+
+// String returns the verdict in words.
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+// Failure describes a delivery, or the attaching of a subscription, that
+// failed until its time was used up.
+type Failure struct {
+	Queue        QueueID
+	Subscription SubscriptionRecord
+	Items        []Item // that failed, in order; nil for a subscription. Valid until the handler returns
+	Err          error  // the last error
+}
+
+// FailureHandler decides what becomes of failures. It may block; the
+// subscription concerned waits. A handler that panics keeps the items, as with
+// Retry. Implementations must be safe for concurrent use.
+type FailureHandler interface {
+	// DeliveryFailed is told of items that could not be delivered within
+	// Config.MaxDeliveryTime.
+	DeliveryFailed(ctx context.Context, f Failure) Verdict
+	// SubscribeFailed is told of a subscription whose handshake failed, or that
+	// asked for a position that cannot be had.
+	SubscribeFailed(ctx context.Context, f Failure) Verdict
+}
+
+// defaultFailure is the policy of G-8: dead-letter if there is somewhere to
+// put it, else skip; a subscription that asks for a lost position is faulted,
+// any other is tried again.
+type defaultFailure struct{ deadLetter bool }
+
+func (d defaultFailure) DeliveryFailed(context.Context, Failure) Verdict {
+	if d.deadLetter {
+		return DeadLetter
+	}
+	return Skip
+}
+
+func (defaultFailure) SubscribeFailed(_ context.Context, f Failure) Verdict {
+	if errors.Is(f.Err, ErrCacheMiss) || errors.Is(f.Err, penstock.ErrUnsupported) || errors.Is(f.Err, penstock.ErrInvalid) {
+		return Fault
+	}
+	return Retry
+}

@@ -1,0 +1,171 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// beginDrain closes admission: no work begins after it (OR-139). It returns
+// the channel that is closed when the accepted work has ended.
+func (r *run) beginDrain() <-chan struct{} {
+	r.draining = true
+	r.step("admission closed")
+	drained := r.latch.close()
+	for e := range r.busy {
+		if e.state == registering || e.state == leaving && e.pin != nil {
+			r.uncertain = true // even if it ends meanwhile (OR-139)
+		}
+	}
+	if r.pumping.wait != nil {
+		r.pumping.wait()
+	}
+	return drained
+}
+
+// finish is the end of a run, in the order of OR-139. The accepted work has
+// ended; cache and receiver still exist.
+func (r *run) finish() {
+	r.workers.Wait()
+	r.step("work ended")
+	mark := r.reportProgress(true)
+	r.purge()
+	r.closeAllCursors()
+	r.step("cursors closed")
+	r.lastReport(receiverJob{done: r.pumping.purged, mark: mark})
+	r.closeReceiver()
+	r.unregisterAll()
+	r.stats = r.snapshot()
+	r.stats.Running, r.stats.Cached = false, 0
+	clear(r.streams)
+	clear(r.busy)
+	clear(r.retained)
+	r.cache, r.pumping.backlog = nil, nil
+	if r.left > 0 {
+		r.err = &penstock.DrainError{Left: r.left, Err: context.Cause(r.ctx)}
+	}
+	r.step("ended")
+}
+
+// view takes the snapshot that progress is computed from. Streams whose every
+// subscription has caught up leave the busy set.
+func (r *run) view() progressView {
+	v := progressView{uncertain: r.uncertain, read: r.read, hasRead: r.hasRead, quiet: r.subs > 0}
+	for e := range r.busy {
+		s := streamView{registering: e.state == registering || e.state == leaving && e.pin != nil}
+		quiet := !s.registering
+		for _, sub := range e.subs {
+			w := sub.view()
+			s.subs = append(s.subs, w)
+			quiet = quiet && w.registered && !w.unresolved && w.caughtUp
+		}
+		if quiet {
+			delete(r.busy, e)
+			continue
+		}
+		v.streams = append(v.streams, s)
+	}
+	return v
+}
+
+func (s *subscription) view() subView {
+	w := subView{registered: s.attached, unresolved: s.unresolved || s.pending > 0}
+	if d := s.outstanding(); d != nil {
+		w.safe, w.hasSafe = d.safe, d.hasSafe
+		return w
+	}
+	if s.cursor == nil {
+		return w
+	}
+	next, more := s.cursor.Peek()
+	w.caughtUp, w.safe, w.hasSafe = !more, next.Before, next.HasBefore
+	return w
+}
+
+// outstanding returns the delivery that the subscription's position waits for.
+func (s *subscription) outstanding() *delivery {
+	if d := s.inFlight; d != nil && (d.current() || d.redo) {
+		return d
+	}
+	return s.kept
+}
+
+// reportProgress gives the progress to the cache and returns the checkpoint to
+// store, nil for none. Unless it is the last one, nothing is said twice.
+func (r *run) reportProgress(last bool) *penstock.Token {
+	r.pumping.unreported, r.pumping.force, r.pumping.computed = 0, false, time.Now()
+	p := computeProgress(r.view())
+	if !p.certain {
+		return nil
+	}
+	if last || p != r.reported {
+		r.reported = p
+		var at *penstock.Token
+		if p.bound {
+			at = &p.at
+		}
+		r.cache.Progress(at, time.Now())
+		r.step("progress")
+	}
+	if r.marks == nil || !r.hasRead || r.hasMarked && p.at.Compare(r.marked) <= 0 {
+		return nil
+	}
+	r.marked, r.hasMarked = p.at, true
+	r.raiseFloor(p.at)
+	mark := p.at
+	return &mark
+}
+
+func (r *run) closeAllCursors() {
+	for _, e := range r.streams {
+		if e.pin != nil {
+			e.pin.Close()
+			e.pin = nil
+		}
+		for _, sub := range e.subs {
+			sub.closeCursors()
+		}
+	}
+}
+
+// lastReport is the last turn with the receiver before it is shut down.
+func (r *run) lastReport(job receiverJob) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.shutdownTimeout)
+	defer cancel()
+	if err := guard("receiver", func() error { r.report(ctx, job); return nil }); err != nil {
+		r.log.Error("last report to the receiver failed", r.fields("err", err)...)
+	}
+}
+
+// closeReceiver shuts the receiver down; it flushes the checkpoint first. Its
+// error is logged, not returned (OR-141).
+func (r *run) closeReceiver() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.shutdownTimeout)
+	defer cancel()
+	if err := guard("receiver", func() error { return r.receiver.Shutdown(ctx) }); err != nil {
+		r.log.Error("receiver shutdown failed", r.fields("err", err)...)
+	}
+	r.step("receiver shut down")
+}
+
+// unregisterAll tells the registry that this agent produces no more.
+func (r *run) unregisterAll() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.shutdownTimeout)
+	defer cancel()
+	failed, first := 0, error(nil)
+	for id := range r.streams {
+		err := guard("registry", func() error { return r.registry.UnregisterProducer(ctx, r.qualified(id), r.agent) })
+		if err != nil {
+			failed++
+			if first == nil {
+				first = fmt.Errorf("stream %s: %w", id, err)
+			}
+		}
+	}
+	if failed > 0 {
+		r.log.Warn("streams not unregistered", r.fields("streams", failed, "err", first)...)
+	}
+	r.step("producers unregistered")
+}

@@ -1,0 +1,301 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/penstock/penstock"
+)
+
+// handshakeEnded takes the result of one attempt. A superseded or revoked one
+// changes nothing, in whatever order the answers come (OR-80, OR-83).
+func (r *run) handshakeEnded(h *handshake, at Position, err error) {
+	if !h.current() {
+		r.endHandshake(h)
+		return
+	}
+	switch {
+	case err == nil:
+		if err = r.reposition(h.sub, at); err == nil {
+			r.handshakeDone(h)
+			return
+		}
+		h.err = err
+		r.subscribeFailed(h)
+	case errors.Is(err, ErrConsumerGone):
+		r.gone(h.sub)
+		r.endHandshake(h)
+	case r.ctx.Err() != nil: // a drain was cut: the position stays unresolved
+		r.endHandshake(h)
+	case errors.Is(err, errExpired):
+		r.subscribeFailed(h)
+	default:
+		h.err = err
+		r.log.Warn("handshake failed; trying again", r.about(h.sub, "attempt", h.attempts, "err", err)...)
+		r.tryHandshake(h)
+	}
+}
+
+// endHandshake gives up the work's place in the latch.
+func (r *run) endHandshake(h *handshake) {
+	h.sub.pending--
+	if h.request == h.sub.request {
+		h.sub.supersede = nil
+	}
+	r.latch.leave()
+}
+
+// handshakeDone makes the position the current one (OR-79); reposition has set
+// it.
+func (r *run) handshakeDone(h *handshake) {
+	sub := h.sub
+	sub.unresolved, sub.attached = false, true
+	delete(r.retained, sub)
+	if sub.kept != nil {
+		r.retained[sub] = struct{}{}
+	}
+	r.endHandshake(h)
+	r.initialEnded(sub)
+	r.step("attached " + sub.rec.Name)
+	r.deliver(sub)
+	r.unstall()
+}
+
+func (r *run) initialEnded(sub *subscription) {
+	if sub.initial {
+		sub.initial = false
+		sub.entry.initial--
+		r.releasePin(sub.entry)
+	}
+}
+
+// reposition moves a subscription to where its consumer wants to go on. The
+// new place is opened before the old one is given up, so that a refusal
+// changes nothing. Deliveries under way belong to an older generation from
+// then on; when the cursor stays, their group is delivered again (OR-85).
+func (r *run) reposition(sub *subscription, at Position) error {
+	next, err := r.cursorAt(sub, at)
+	if err != nil {
+		return err
+	}
+	stays := next == sub.cursor
+	sub.generation++
+	if d := sub.inFlight; d != nil {
+		d.revoke()
+		d.redo = stays
+	}
+	if !stays {
+		if sub.cursor != nil {
+			sub.cursor.Close()
+		}
+		if sub.kept != nil {
+			sub.kept.release()
+			sub.kept = nil
+		}
+		sub.cursor = next
+	}
+	if sub.pin == next {
+		sub.pin = nil
+	} else if sub.pin != nil {
+		sub.pin.Close()
+		sub.pin = nil
+	}
+	r.busy[sub.entry] = struct{}{}
+	return nil
+}
+
+// cursorAt opens the place that a consumer asked for (OR-74 to OR-77). Only
+// what lies above the checkpoint, and is in the cache, can be asked for: below
+// it the queue may keep nothing.
+func (r *run) cursorAt(sub *subscription, at Position) (Cursor, error) {
+	id := sub.entry.id
+	switch at.Kind {
+	case PositionNone:
+		if sub.cursor != nil {
+			return sub.cursor, nil
+		}
+		return sub.pin, nil
+	case PositionResume:
+		return r.resumeAt(sub, containerToken(at.Token))
+	case PositionLatest:
+		if sub.pin != nil {
+			return sub.pin, nil
+		}
+		at = r.afterRead()
+	case PositionEarliest:
+		if r.hasFloor {
+			c, err := r.cache.Cursor(id, Position{Kind: PositionAfter, Token: r.floor})
+			if err == nil || !errors.Is(err, ErrCacheMiss) {
+				return c, err
+			} // the cache keeps less than the checkpoint allows
+		}
+	case PositionAt, PositionAfter:
+		if err := r.checkToken(id, at); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, &penstock.FieldError{Field: "Position", Reason: at.String() + " is unknown"}
+	}
+	return r.cache.Cursor(id, at)
+}
+
+// resumeAt is the cursor of an attached subscription, or the pin of a new one
+// moved behind what its consumer has. Tokens of an adapter that cannot rewind
+// mean nothing in another run, so there the pin stays.
+func (r *run) resumeAt(sub *subscription, has penstock.Token) (Cursor, error) {
+	if sub.cursor != nil {
+		return sub.cursor, nil
+	}
+	next, more := sub.pin.Peek()
+	ahead := more && next.Token.Compare(has) <= 0 || !more && (!r.hasRead || has.Compare(r.read) > 0)
+	if !r.rewindable || !ahead {
+		return sub.pin, nil
+	}
+	return r.cache.Cursor(sub.entry.id, Position{Kind: PositionAfter, Token: has})
+}
+
+func (r *run) checkToken(id penstock.StreamID, at Position) error {
+	if !r.rewindable {
+		return &unsupportedError{what: "position " + at.String() + ": the adapter of provider " + r.provider + " cannot rewind"}
+	}
+	if !r.hasFloor {
+		return nil
+	}
+	order := containerToken(at.Token).Compare(r.floor)
+	if order < 0 || order == 0 && at.Kind == PositionAt {
+		return &CacheMissError{Stream: id, Requested: at.Token, Low: r.floor, High: r.read}
+	}
+	return nil
+}
+
+// unsupportedError matches penstock.ErrUnsupported.
+type unsupportedError struct{ what string }
+
+func (e *unsupportedError) Error() string        { return e.what }
+func (e *unsupportedError) Is(target error) bool { return target == penstock.ErrUnsupported }
+
+// subscribeFailed asks the failure handler what becomes of a subscription that
+// could not be attached.
+func (r *run) subscribeFailed(h *handshake) {
+	sub := h.sub
+	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err}
+	r.log.Error("subscription not attached", r.about(sub, "attempts", h.attempts, "err", h.err)...)
+	verdict := Retry
+	r.spawn("failure handler", func(ctx context.Context) error {
+		verdict = r.failure.SubscribeFailed(ctx, f)
+		return nil
+	}, func(err error) {
+		if err != nil {
+			r.log.Error("failure handler failed; the subscription is tried again", r.about(sub, "err", err)...)
+			verdict = Retry
+		}
+		if !h.current() {
+			r.endHandshake(h)
+			return
+		}
+		switch verdict {
+		case Skip:
+			if r.reposition(sub, Position{}) == nil { // never refused
+				r.handshakeDone(h)
+			}
+		case Retry:
+			sub.again = true
+			r.retained[sub] = struct{}{}
+			r.endHandshake(h)
+		default:
+			r.fault(sub, func(bool) { r.endHandshake(h) })
+		}
+	})
+}
+
+// fault gives a subscription up for good: first in the registry, then here
+// (OR-104). Started under valid ownership, it completes whatever overlaps it
+// (OR-84). Then is told whether it was done.
+func (r *run) fault(sub *subscription, then func(done bool)) {
+	rec := sub.rec
+	r.spawn("registry", func(ctx context.Context) error {
+		_, err := r.registry.Fault(ctx, rec)
+		return err
+	}, func(err error) {
+		if err != nil {
+			r.log.Error("faulting a subscription failed; trying again at the next poll", r.about(sub, "err", err)...)
+			if !sub.removed {
+				sub.again = true
+				sub.unresolved = true
+				r.retained[sub] = struct{}{}
+			}
+			then(false)
+			return
+		}
+		r.stats.Faulted++
+		r.log.Error("subscription faulted", r.about(sub)...)
+		r.remove(sub)
+		r.leaveIfUnused(sub.entry)
+		then(true)
+	})
+}
+
+// gone ends the subscription of a consumer that does not exist any more: here
+// at once, then in the registry (OR-104, step 1).
+func (r *run) gone(sub *subscription) {
+	rec := sub.rec
+	r.log.Warn("consumer is gone; its subscription is removed", r.about(sub)...)
+	r.remove(sub)
+	r.leaveIfUnused(sub.entry)
+	if !r.latch.enter() {
+		return
+	}
+	r.spawn("registry", func(ctx context.Context) error { return r.registry.Unsubscribe(ctx, rec) }, func(err error) {
+		defer r.latch.leave()
+		if err != nil && !errors.Is(err, penstock.ErrNotFound) {
+			r.log.Warn("unregistering a subscription failed", r.about(sub, "err", err)...)
+		}
+	})
+}
+
+// remove takes a subscription out of the table and revokes its handshakes and
+// its delivery: late results release what they hold and change nothing
+// (OR-83).
+func (r *run) remove(sub *subscription) {
+	if sub.removed {
+		return
+	}
+	sub.removed = true
+	if sub.supersede != nil {
+		sub.supersede()
+		sub.supersede = nil
+	}
+	if sub.inFlight != nil {
+		sub.inFlight.revoke()
+	}
+	sub.closeCursors()
+	e := sub.entry
+	e.subs = slices.DeleteFunc(e.subs, func(s *subscription) bool { return s == sub })
+	r.subs--
+	delete(r.retained, sub)
+	r.initialEnded(sub)
+	r.step("removed " + sub.rec.Name)
+	r.unstall()
+}
+
+// closeCursors gives up everything that the subscription holds in the cache,
+// except the protection of a delivery in flight.
+func (s *subscription) closeCursors() {
+	if s.cursor != nil {
+		s.cursor.Close()
+	}
+	if s.pin != nil {
+		s.pin.Close()
+		s.pin = nil
+	}
+	if s.kept != nil {
+		s.kept.release()
+		s.kept = nil
+	}
+}
+
+// about adds the subscription to the fields of a log line.
+func (r *run) about(sub *subscription, more ...any) []any {
+	return append(r.fields("stream", sub.rec.Stream.StreamID.String(), "subscription", sub.rec.Name), more...)
+}

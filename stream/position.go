@@ -1,0 +1,77 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// PositionKind says how a [Position] is meant.
+type PositionKind uint8
+
+// Kinds of positions (G-3). They mean the same for every cache.
+const (
+	// PositionNone asks for nothing: an attached subscription stays where it
+	// is, a new one starts as with PositionLatest.
+	PositionNone PositionKind = iota
+	// PositionLatest is strictly after everything that the agent had read when
+	// it was told of the subscription. A subscription that the agent finds
+	// when a stream becomes active starts with the container that made it
+	// active.
+	PositionLatest
+	// PositionEarliest is the earliest container that the provider keeps: the
+	// first one above its checkpoint.
+	PositionEarliest
+	// PositionAt is the container with the token, or the next one.
+	PositionAt
+	// PositionAfter is the first container strictly after the token.
+	PositionAfter
+	// PositionResume says that the consumer has settled everything up to the
+	// token, without asking for it: an attached subscription stays where it
+	// is, a new one starts as with PositionNone, but never at or below the
+	// token. It is never refused. Answering it spares a consumer repetitions
+	// when an agent has begun again at its checkpoint.
+	PositionResume
+)
+
+var positionNames = [...]string{"none", "latest", "earliest", "at", "after", "resume after"}
+
+// Position is a place in the containers of one stream. The zero Position asks
+// for nothing.
+type Position struct {
+	Kind  PositionKind
+	Token penstock.Token // for PositionAt, PositionAfter and PositionResume
+}
+
+// String returns the position in words.
+func (p Position) String() string {
+	if int(p.Kind) >= len(positionNames) {
+		return fmt.Sprintf("position(%d)", uint8(p.Kind))
+	}
+	if p.Kind >= PositionAt {
+		return positionNames[p.Kind] + " " + p.Token.String()
+	}
+	return positionNames[p.Kind]
+}
+
+// containerToken drops the index of the event: caches and cursors count containers.
+func containerToken(t penstock.Token) penstock.Token {
+	t.Index = 0
+	return t
+}
+
+// CacheMissError says which position was asked for and what is kept. It
+// matches [ErrCacheMiss].
+type CacheMissError struct {
+	Stream    penstock.StreamID
+	Requested penstock.Token
+	Low       penstock.Token // oldest container kept
+	High      penstock.Token // newest container kept
+}
+
+func (e *CacheMissError) Error() string {
+	return fmt.Sprintf("stream %s: position %s is no longer kept; kept are %s to %s", e.Stream, e.Requested, e.Low, e.High)
+}
+
+// Is reports whether target is ErrCacheMiss.
+func (e *CacheMissError) Is(target error) bool { return target == ErrCacheMiss }

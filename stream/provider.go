@@ -1,0 +1,196 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/penstock/penstock"
+)
+
+// Provider joins streams to a queue: producers enqueue through its adapter;
+// while it runs, its agents pull the queues that this node owns and deliver to
+// the subscriptions. It is safe for concurrent use.
+//
+// Invariants: an agent exists per queue; agents run only inside Run; a local
+// consumer exists for each subscription made here and not removed.
+type Provider struct {
+	config  Config
+	mapper  Mapper
+	adapter Adapter
+	manager *manager
+
+	mu        sync.Mutex
+	consumers map[consumerKey]*localConsumer
+	running   bool
+	closed    bool
+}
+
+// Open makes the parts of a provider and connects its adapter. Publishing and
+// subscribing work from then on; delivery begins with Run. The error matches
+// penstock.ErrInvalid when a field is wrong.
+func Open(c Config) (*Provider, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, err)
+	}
+	m, err := c.Factory.NewMapper(c.Name, c.Queues)
+	if err != nil {
+		return nil, fmt.Errorf("stream: mapper of provider %q: %w", c.Name, err)
+	}
+	a, err := c.Factory.NewAdapter(context.Background(), Environment{Provider: c.Name, Mapper: m, Logger: c.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("stream: adapter of provider %q: %w", c.Name, err)
+	}
+	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*localConsumer{}}
+	p.manager = newManager(p)
+	return p, nil
+}
+
+// Name returns the provider's name.
+func (p *Provider) Name() string { return p.config.Name }
+
+// Run pulls the queues of this node and delivers until ctx ends. Then it
+// drains: nothing new begins, accepted deliveries keep their retries, and when
+// they have ended the progress is stored. After Config.Drain the handlers'
+// context is cancelled; Run still waits for them to return.
+//
+// It returns nil after a full drain, a *penstock.DrainError that says how many
+// events were left unsettled (they are delivered again by the next run), or
+// the first failure of an agent. Run can be called again after it returned;
+// while it runs, a second call fails with penstock.ErrExists.
+//
+// Subscribe before Run: an agent that finds no subscription for an event takes
+// the event as done. The memory registry does not survive a restart, so a
+// process that starts again must make its subscriptions again before it calls
+// Run; then nothing that an earlier run left unsettled is passed over. An
+// adapter that can only be written to has nothing to run: Run waits for ctx.
+func (p *Provider) Run(ctx context.Context) error {
+	p.mu.Lock()
+	if p.closed || p.running {
+		err := penstock.ErrExists
+		if p.closed {
+			err = penstock.ErrClosed
+		}
+		p.mu.Unlock()
+		return fmt.Errorf("stream: run provider %q: %w", p.config.Name, err)
+	}
+	p.running = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.running = false
+		p.mu.Unlock()
+	}()
+	return p.manager.run(ctx)
+}
+
+// Close releases the adapter. The provider must not be running; otherwise the
+// error matches penstock.ErrExists. Closing twice is allowed.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	if p.running {
+		p.mu.Unlock()
+		return fmt.Errorf("stream: close provider %q: it is running: %w", p.config.Name, penstock.ErrExists)
+	}
+	was := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if was {
+		return nil
+	}
+	return p.adapter.Close()
+}
+
+// Stats returns the state of every queue's agent, ordered by queue number.
+func (p *Provider) Stats() []QueueStats {
+	out := make([]QueueStats, len(p.manager.agents))
+	for i, a := range p.manager.agents {
+		out[i] = a.statistics()
+	}
+	return out
+}
+
+// enqueue stores one container in the queue of its stream.
+func (p *Provider) enqueue(ctx context.Context, c Container) error {
+	if p.adapter.Direction() == ReadOnly {
+		return &unsupportedError{what: fmt.Sprintf("provider %q is read-only", p.config.Name)}
+	}
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if closed {
+		return fmt.Errorf("provider %q: %w", p.config.Name, penstock.ErrClosed)
+	}
+	return p.adapter.Enqueue(ctx, c)
+}
+
+type consumerKey struct {
+	stream penstock.StreamID
+	name   string
+}
+
+// resolve returns the consumer of a subscription; agents call it.
+func (p *Provider) resolve(rec SubscriptionRecord) (Consumer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]
+	if c == nil {
+		return nil, fmt.Errorf("subscription %q of stream %s: %w", rec.Name, rec.Stream.StreamID, ErrConsumerGone)
+	}
+	return c, nil
+}
+
+// subscribe attaches the consumer here first, then registers it; when that
+// fails, what was attached before comes back (OR-146).
+func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name string, deliver deliverFunc, at Position) error {
+	if p.adapter.Direction() == WriteOnly {
+		return &unsupportedError{what: fmt.Sprintf("provider %q is write-only", p.config.Name)}
+	}
+	if at.Kind >= PositionAt && !p.adapter.Rewindable() {
+		return &unsupportedError{what: fmt.Sprintf("start %s: provider %q cannot rewind", at, p.config.Name)}
+	}
+	key := consumerKey{s, name}
+	p.mu.Lock()
+	before := p.consumers[key]
+	c := before.successor(p.config.Name, deliver, at)
+	p.consumers[key] = c
+	p.mu.Unlock()
+	_, err := p.config.Registry.Subscribe(ctx, p.qualified(s), name)
+	if err == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.consumers[key] == c {
+		if before == nil {
+			delete(p.consumers, key)
+		} else {
+			p.consumers[key] = before
+		}
+	}
+	return err
+}
+
+// unsubscribe unregisters first and detaches then, so that no agent takes the
+// consumer for gone.
+func (p *Provider) unsubscribe(ctx context.Context, s penstock.StreamID, name string) error {
+	key := consumerKey{s, name}
+	p.mu.Lock()
+	c := p.consumers[key]
+	p.mu.Unlock()
+	err := p.config.Registry.Unsubscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
+	if err != nil && !errors.Is(err, penstock.ErrNotFound) {
+		return err
+	}
+	p.mu.Lock()
+	if p.consumers[key] == c {
+		delete(p.consumers, key)
+	}
+	p.mu.Unlock()
+	return err
+}
+
+func (p *Provider) qualified(s penstock.StreamID) QualifiedStreamID {
+	return QualifiedStreamID{Provider: p.config.Name, StreamID: s}
+}

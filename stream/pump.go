@@ -1,0 +1,342 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// pumpState is the read loop of a run. At most one pump is active; a poll
+// during one joins it (OR-45).
+type pumpState struct {
+	active     bool
+	hadData    bool
+	failures   int           // failed reads in this pump
+	joined     []chan<- bool // told when the pump ends
+	again      bool          // a pump was asked for while the waiter had the receiver
+	stalled    bool          // the last turn did not read for want of room in the cache
+	freed      bool          // a delivery ended while a stalled pump was active
+	unreported int           // deliveries ended since progress was computed
+	force      bool          // compute progress in any case: a poll, or asked for
+	computed   time.Time     // when progress was computed last
+	purged     []Container   // dropped from the cache, to be reported
+	backlog    []Container   // read, but not yet added: more than was asked for
+
+	wait       context.CancelFunc // ends the receiver's Wait; nil when none runs
+	waitFailed bool               // the last Wait failed, or ended without data: leave it to the poll
+}
+
+// startPump begins a pump, or joins the active one. The result, if wanted, is
+// sent when it ends.
+func (r *run) startPump(result chan<- bool) {
+	p := &r.pumping
+	if result != nil {
+		p.joined = append(p.joined, result)
+		p.force = true
+	}
+	if p.active {
+		return
+	}
+	if r.draining {
+		r.tellJoined(false)
+		return
+	}
+	if p.wait != nil { // Read must not overlap Wait: end the wait first
+		p.again = true
+		p.wait()
+		return
+	}
+	r.latch.enter() // not draining, so never refused
+	p.active, p.hadData, p.failures, p.stalled, p.freed = true, false, 0, false, false
+	r.resumeRetained()
+	if r.initDone {
+		r.pumpAfterInit()
+	}
+}
+
+// pumpAfterInit goes on when the receiver's Init has ended. A failed one costs
+// this poll; later ones read (OR-44).
+func (r *run) pumpAfterInit() {
+	if err := r.initErr; err != nil {
+		r.initErr = nil
+		r.log.Warn("poll given up: receiver init failed", r.fields("err", err)...)
+		r.endPump()
+		return
+	}
+	r.pumpOnce(0)
+}
+
+// receiverJob is one turn with the receiver, in this order.
+type receiverJob struct {
+	done  []Container     // to report as delivered
+	mark  *penstock.Token // the checkpoint; nil when it has not moved
+	delay time.Duration   // before the read
+	limit int             // to read; 0 for nothing
+}
+
+// pumpOnce is one read in the order of OR-49: progress, sweep, purge and
+// report, then read as much as the cache has room for.
+func (r *run) pumpOnce(delay time.Duration) {
+	if r.draining {
+		r.endPump()
+		return
+	}
+	r.sweep(time.Now())
+	job := receiverJob{delay: delay}
+	if r.progressDue(time.Now()) {
+		job.mark = r.reportProgress(false)
+	}
+	r.purge()
+	job.done, r.pumping.purged = r.pumping.purged, nil
+	if len(r.pumping.backlog) > 0 {
+		r.take(nil)
+	}
+	if len(r.pumping.backlog) == 0 && !r.cache.UnderPressure() {
+		job.limit = r.room()
+	}
+	r.pumping.stalled = job.limit == 0
+	if job.limit == 0 && job.mark == nil && len(job.done) == 0 {
+		r.endPump()
+		return
+	}
+	r.runJob(job)
+}
+
+// room returns how many containers may be read now; a number below -1 is a
+// fault of the cache (OR-47).
+func (r *run) room() int {
+	n := r.cache.MaxAdd()
+	if n < -1 {
+		panic(fmt.Sprintf("stream: Cache.MaxAdd returned %d", n))
+	}
+	return n
+}
+
+// purge drops what the cache lets go; the next turn reports it.
+func (r *run) purge() {
+	done := r.cache.Purge()
+	if n := len(done); n > 0 {
+		r.raiseFloor(done[n-1].Token)
+		r.pumping.purged = append(r.pumping.purged, done...)
+	}
+}
+
+// progressDue keeps the cost of computing progress, which grows with the
+// number of busy streams, in proportion to the deliveries that ended.
+func (r *run) progressDue(now time.Time) bool {
+	p := &r.pumping
+	return p.force || len(r.busy) <= 8*p.unreported || now.Sub(p.computed) >= r.poll
+}
+
+func (r *run) runJob(job receiverJob) {
+	var got []Container
+	r.spawn("receiver", func(ctx context.Context) error {
+		r.report(ctx, job)
+		if job.limit == 0 {
+			return nil
+		}
+		if err := sleep(ctx, job.delay, r.drain); err != nil {
+			return err
+		}
+		var err error
+		got, err = r.receiver.Read(ctx, job.limit)
+		return err
+	}, func(err error) { r.jobEnded(job, got, err) })
+}
+
+// report gives finished containers and the checkpoint to the receiver. It runs
+// on a worker; errors are logged: the queue delivers again (OR-51).
+func (r *run) report(ctx context.Context, job receiverJob) {
+	if len(job.done) > 0 {
+		if err := r.receiver.Delivered(ctx, job.done); err != nil {
+			r.log.Warn("containers not acknowledged; the queue will deliver them again", r.fields("containers", len(job.done), "err", err)...)
+		}
+	}
+	if job.mark != nil {
+		if err := r.marks.Update(ctx, *job.mark, time.Now()); err != nil {
+			r.log.Warn("checkpoint not stored", r.fields("token", job.mark.String(), "err", err)...)
+		}
+	}
+}
+
+func (r *run) jobEnded(job receiverJob, got []Container, err error) {
+	p := &r.pumping
+	switch {
+	case job.limit == 0 || errors.Is(err, errStopped):
+		r.endPump()
+	case r.draining: // what was read now is read again by the next run
+		r.endPump()
+	case err != nil:
+		p.failures++
+		r.stats.ReadFailures++
+		if p.failures >= r.readAttempts {
+			r.log.Error("reading the queue failed; the next poll tries again", r.fields("attempts", p.failures, "err", err)...)
+			r.endPump()
+			return
+		}
+		r.pumpOnce(r.readBackoff.Next(p.failures - 1))
+	case len(got) == 0:
+		r.endPump()
+	default:
+		p.failures, p.hadData = 0, true
+		r.take(got)
+		r.pumpOnce(0)
+	}
+}
+
+// take accounts for containers that were read: into the cache as far as it has
+// room, the rest stays in the backlog and is accounted for before the next
+// read (OR-58).
+func (r *run) take(got []Container) {
+	p := &r.pumping
+	if len(p.backlog) == 0 {
+		p.backlog = got
+	} else {
+		p.backlog = append(p.backlog, got...)
+	}
+	for len(p.backlog) > 0 {
+		n := r.room()
+		if n == 0 {
+			return
+		}
+		if n < 0 || n > len(p.backlog) {
+			n = len(p.backlog)
+		}
+		batch := p.backlog[:n]
+		p.backlog = p.backlog[n:]
+		r.add(batch)
+	}
+	p.backlog = nil
+}
+
+func (r *run) add(batch []Container) {
+	batch = withoutEmpty(batch)
+	if len(batch) == 0 {
+		return
+	}
+	if err := r.cache.Add(batch); err != nil {
+		// What the queue gave cannot be kept in order; the checkpoint stays
+		// where it is, so that the next run reads it again.
+		r.uncertain = true
+		r.log.Error("containers refused by the cache; the checkpoint stays until the agent is started again",
+			r.fields("containers", len(batch), "err", err)...)
+		return
+	}
+	r.stats.Read += uint64(len(batch))
+	r.read, r.hasRead = containerToken(batch[len(batch)-1].Token), true
+	r.wake(batch)
+}
+
+// withoutEmpty drops containers that hold no event (OR-52).
+func withoutEmpty(batch []Container) []Container {
+	for i := range batch {
+		if len(batch[i].Events) == 0 {
+			kept := append([]Container(nil), batch[:i]...)
+			for _, c := range batch[i:] {
+				if len(c.Events) > 0 {
+					kept = append(kept, c)
+				}
+			}
+			return kept
+		}
+	}
+	return batch
+}
+
+func (r *run) endPump() {
+	p := &r.pumping
+	p.active = false
+	r.step("pump ended")
+	r.tellJoined(p.hadData)
+	if p.hadData {
+		p.waitFailed = false
+	}
+	switch {
+	case p.stalled && p.freed, r.reportDue():
+		r.startPump(nil)
+	case !p.stalled:
+		r.startWait()
+	}
+	r.latch.leave()
+}
+
+func (r *run) tellJoined(had bool) {
+	for _, c := range r.pumping.joined {
+		c <- had // of capacity 1, sent to once
+	}
+	r.pumping.joined = nil
+}
+
+// startWait lets the receiver say when data comes.
+func (r *run) startWait() {
+	p := &r.pumping
+	w, ok := r.receiver.(Waiter)
+	if !ok || p.waitFailed {
+		p.waitFailed = false // once per poll
+		return
+	}
+	if !r.latch.enter() {
+		return
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	p.wait = cancel
+	r.spawn("receiver", func(context.Context) error { return w.Wait(ctx) }, func(err error) {
+		defer r.latch.leave()
+		cancelled := ctx.Err() != nil
+		cancel()
+		p.wait = nil
+		again := p.again
+		p.again = false
+		switch {
+		case r.draining:
+			r.tellJoined(false)
+		case again:
+			r.startPump(nil)
+		case err == nil:
+			p.waitFailed = true // unless the pump reads something
+			r.startPump(nil)
+		case !cancelled:
+			r.log.Warn("waiting for the queue failed; polling goes on", r.fields("err", err)...)
+		}
+	})
+}
+
+// unstall pumps again when something that held the cache has ended and the
+// last pump had no room.
+func (r *run) unstall() {
+	if !r.pumping.stalled || r.draining {
+		return
+	}
+	if r.purge(); r.cache.UnderPressure() || r.room() == 0 {
+		return
+	}
+	r.pumping.freed = r.pumping.active // a pump under way looks again when it ends
+	r.startPump(nil)
+}
+
+// reportAfter is the number of deliveries after which progress is reported
+// without waiting for a poll.
+const reportAfter = 128
+
+// deliveryOver brings progress to the queue soon after deliveries have ended,
+// so that a bounded queue gets its capacity back. Reading a queue that cannot
+// say when data comes may cost money, so there the poll does it.
+func (r *run) deliveryOver() {
+	r.unstall()
+	r.pumping.unreported++
+	if r.reportDue() {
+		r.startPump(nil) // unless one is active, which looks when it ends
+	}
+}
+
+func (r *run) reportDue() bool {
+	n := r.pumping.unreported
+	if n == 0 || r.draining || n < reportAfter && r.delivering > 0 {
+		return false
+	}
+	_, ok := r.receiver.(Waiter)
+	return ok
+}

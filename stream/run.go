@@ -1,0 +1,263 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// errStopped ends a wait that is no longer needed.
+var errStopped = errors.New("stopped")
+
+// run is one run of an agent: one goroutine, loop, that owns every field not
+// marked otherwise. Blocking work runs on goroutines of its own and sends a
+// function back that applies the result; each such function compares the tag
+// it was started under (the attached subscription, its request id, its
+// generation) with the present one, and a stale result is released and changes
+// nothing (G-1). A result cannot reach another run: it goes to its own run's
+// mailbox, and the run ends after all its work.
+//
+// Invariants: every piece of work that can send a result has entered the
+// latch; one job at a time is with the receiver; a container is in the cache or
+// not yet read, never both; the checkpoint never passes an event that a
+// subscription has not settled.
+type run struct {
+	*agent
+	cache    Cache
+	receiver Receiver
+	marks    Checkpointer // nil when the queue is not read by position
+
+	mail     chan func()   // results, notices, questions; taken by loop
+	drain    chan struct{} // closed by beginStop; closing is safe for concurrent use
+	stopOnce *sync.Once
+	deaf     chan struct{} // closed when mail is no longer taken
+	done     chan struct{} // closed when the cleanup is complete
+	ctx      context.Context
+	cancel   context.CancelCauseFunc // cuts a drain; safe for concurrent use
+	err      error                   // result of the run; read it after done
+
+	latch      *latch
+	draining   bool
+	streams    map[penstock.StreamID]*streamEntry
+	busy       map[*streamEntry]struct{} // streams that may hold progress back
+	subs       int                       // attached subscriptions
+	delivering int                       // deliveries in flight
+	nextSub    uint64
+	pumping    pumpState
+	retained   map[*subscription]struct{} // deliveries and handshakes to try again at the next poll
+	lastTick   time.Time                  // of the inactivity sweep
+
+	initDone bool
+	initErr  error
+
+	read      penstock.Token // newest container accounted for
+	hasRead   bool
+	uncertain bool
+	floor     penstock.Token // nothing at or below it can be asked for again
+	hasFloor  bool
+	reported  progress // last one given to the cache
+	marked    penstock.Token
+	hasMarked bool
+	left      int // events unsettled when a drain was cut
+
+	stats   QueueStats
+	workers sync.WaitGroup // goroutines of spawn
+}
+
+func newRun(ctx context.Context, a *agent, c Cache, rec Receiver) *run {
+	r := &run{
+		agent: a, cache: c, receiver: rec,
+		mail: make(chan func()), drain: make(chan struct{}), stopOnce: new(sync.Once),
+		deaf: make(chan struct{}), done: make(chan struct{}),
+		latch:    newLatch(),
+		streams:  map[penstock.StreamID]*streamEntry{},
+		busy:     map[*streamEntry]struct{}{},
+		retained: map[*subscription]struct{}{},
+		lastTick: time.Now(),
+	}
+	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // values of Run's context reach the handlers
+	if c, ok := rec.(Checkpointed); ok {
+		r.marks = c.Checkpointer()
+	}
+	return r
+}
+
+func (r *run) beginStop() { r.stopOnce.Do(func() { close(r.drain) }) }
+
+// post hands f to the loop; false when the loop takes no more.
+func (r *run) post(f func()) bool {
+	select {
+	case r.mail <- f:
+		return true
+	case <-r.deaf:
+		return false
+	}
+}
+
+// loop is the life of a run: work until stop, drain, clean up.
+func (r *run) loop() {
+	defer close(r.done)
+	defer r.cancel(penstock.ErrClosed)
+	err := guard("agent of queue "+r.queue.String(), func() error {
+		r.serve()
+		r.finish()
+		return nil
+	})
+	if err != nil { // a cache that panics; the state cannot be trusted
+		r.log.Error("agent failed", "provider", r.provider, "queue", r.queue.String(), "err", err)
+		r.cancel(err)
+		r.workers.Wait()
+		r.closeReceiver()
+		r.err = err
+	}
+}
+
+func (r *run) serve() {
+	defer close(r.deaf)
+	r.initReceiver()
+	poll := time.NewTimer(r.pollOffset)
+	defer poll.Stop()
+	drain := r.drain
+	var drained <-chan struct{}
+	for {
+		select {
+		case f := <-r.mail:
+			f()
+		case <-poll.C:
+			poll.Reset(r.poll)
+			r.pumping.force = true
+			r.startPump(nil)
+		case <-drain:
+			drain = nil
+			poll.Stop()
+			drained = r.beginDrain()
+		case <-drained:
+			return
+		}
+	}
+}
+
+// spawn runs job on a goroutine of its own and then, on the loop, then. The
+// caller has entered the latch and leaves it in then, or later. The goroutine
+// ends when job returns, which r.ctx and the callers of spawn bring about; the
+// loop waits for it through the latch.
+func (r *run) spawn(where string, job func(ctx context.Context) error, then func(error)) {
+	r.workers.Add(1)
+	go func() { // one piece of blocking work; see above
+		defer r.workers.Done()
+		err := error(nil)
+		finished := false
+		defer func() {
+			if !finished {
+				err = &penstock.PanicError{Where: where, Value: recover(), Stack: debug.Stack()}
+			}
+			r.post(func() { then(err) })
+		}()
+		err = job(r.ctx)
+		finished = true
+	}()
+}
+
+// guard runs f and turns a panic, or a runtime.Goexit of f, into an error. It
+// runs f on a goroutine of its own, so that Goexit cannot end the caller, and
+// waits for it.
+func guard(where string, f func() error) (err error) {
+	ended := make(chan struct{})
+	go func() { // ends with f; guard waits for it
+		finished := false
+		defer close(ended)
+		defer func() {
+			if !finished {
+				err = &penstock.PanicError{Where: where, Value: recover(), Stack: debug.Stack()}
+			}
+		}()
+		err = f()
+		finished = true
+	}()
+	<-ended
+	return err
+}
+
+// sleep waits for d. It returns errStopped when stop is closed, and the
+// context's error when that ends.
+func sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) error {
+	if d <= 0 {
+		select {
+		case <-stop:
+			return errStopped
+		default:
+			return penstock.ContextError(ctx)
+		}
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-stop:
+		return errStopped
+	case <-ctx.Done():
+		return penstock.ContextError(ctx)
+	}
+}
+
+// initReceiver connects the receiver in the background and loads the
+// checkpoint; reads wait for it (OR-43, OR-44).
+func (r *run) initReceiver() {
+	r.latch.enter() // never refused: the loop has just begun
+	var pos penstock.Token
+	var ok bool
+	r.spawn("receiver", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
+		defer cancel()
+		if err := r.receiver.Init(ctx); err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+		if r.marks == nil {
+			return nil
+		}
+		var err error
+		if pos, ok, err = r.marks.Load(ctx); err != nil {
+			return fmt.Errorf("load checkpoint: %w", err)
+		}
+		return nil
+	}, func(err error) {
+		defer r.latch.leave()
+		r.initDone, r.initErr = true, err
+		r.step("receiver init ended")
+		if err != nil {
+			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
+		} else if ok {
+			r.raiseFloor(pos)
+			r.marked, r.hasMarked = pos, true
+		}
+		if r.pumping.active {
+			r.pumpAfterInit()
+		} else if _, ok := r.receiver.(Waiter); ok {
+			r.startPump(nil) // polls are spread, wake-ups need not be
+		}
+	})
+}
+
+func (r *run) raiseFloor(t penstock.Token) {
+	t = containerToken(t)
+	if !r.hasFloor || t.Compare(r.floor) > 0 {
+		r.floor, r.hasFloor = t, true
+	}
+}
+
+func (r *run) step(name string) {
+	if r.trace != nil {
+		r.trace(name)
+	}
+}
+
+// fields adds who is speaking to the fields of a log line.
+func (r *run) fields(more ...any) []any {
+	return append([]any{"provider", r.provider, "queue", r.queue.String()}, more...)
+}

@@ -1,0 +1,206 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock"
+)
+
+// Stream is a handle on one stream of a provider. Making one is cheap and
+// creates nothing anywhere. It is safe for concurrent use.
+type Stream[T any] struct {
+	provider *Provider
+	id       penstock.StreamID
+	codec    penstock.Codec[T]
+}
+
+// Of returns the handle of the stream namespace/key, whose values are JSON.
+func Of[T any](p *Provider, namespace, key string) *Stream[T] {
+	return OfCodec(p, namespace, key, penstock.JSON[T]())
+}
+
+// OfCodec returns the handle of a stream with a codec of your own. All
+// producers and subscribers of a stream must use the same.
+func OfCodec[T any](p *Provider, namespace, key string, c penstock.Codec[T]) *Stream[T] {
+	return &Stream[T]{provider: p, id: penstock.StreamID{Namespace: namespace, Key: key}, codec: c}
+}
+
+// ID returns the stream's id.
+func (s *Stream[T]) ID() penstock.StreamID { return s.id }
+
+// Queue returns the queue of the stream, which its mapper chose.
+func (s *Stream[T]) Queue() QueueID { return s.provider.mapper.QueueFor(s.id) }
+
+// Publish stores the events as one container: they share a token and are
+// delivered together, all or none at first. It returns when the queue has
+// accepted the container, which says nothing about its consumption; what the
+// acceptance is worth is the adapter's contract. No events, no effect.
+//
+// The error matches penstock.ErrTooLarge for more than [MaxContainerEvents],
+// penstock.ErrUnsupported when the provider cannot write, penstock.ErrClosed
+// after Close, and penstock.ErrInvalid when the stream's id is.
+func (s *Stream[T]) Publish(ctx context.Context, events ...T) error {
+	return s.publish(ctx, nil, len(events), func(i int) (penstock.Meta, T) { return penstock.Meta{}, events[i] })
+}
+
+// PublishEvents is [Stream.Publish] with metadata per event and a header for
+// all of them, which a batch shows behind each event's own. Meta.Stream is
+// ignored. Headers belong to penstock from the call on.
+func (s *Stream[T]) PublishEvents(ctx context.Context, header penstock.Header, events ...penstock.Event[T]) error {
+	return s.publish(ctx, header, len(events), func(i int) (penstock.Meta, T) { return events[i].Meta, events[i].Value })
+}
+
+func (s *Stream[T]) publish(ctx context.Context, header penstock.Header, n int, event func(int) (penstock.Meta, T)) error {
+	if n == 0 {
+		return nil
+	}
+	c, err := s.container(header, n, event)
+	if err == nil {
+		err = s.provider.enqueue(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("publish to stream %s: %w", s.id, err)
+	}
+	return nil
+}
+
+func (s *Stream[T]) container(header penstock.Header, n int, event func(int) (penstock.Meta, T)) (Container, error) {
+	if err := s.id.Validate(); err != nil {
+		return Container{}, err
+	}
+	if err := checkEvents(n); err != nil {
+		return Container{}, err
+	}
+	c := Container{Stream: s.id, Header: header, Events: make([]penstock.Envelope, n)}
+	ends := make([]int, n)
+	var buf []byte // one allocation for the payloads of all events
+	for i := range n {
+		m, v := event(i)
+		m.Stream = penstock.StreamID{} // the container has it
+		var err error
+		if buf, err = s.codec.Append(buf, v); err != nil {
+			return Container{}, fmt.Errorf("event %d: %w", i, err)
+		}
+		c.Events[i].Meta, ends[i] = m, len(buf)
+		if i == 0 {
+			buf = slices.Grow(buf, (n-1)*len(buf)) // the others are probably as long
+		}
+	}
+	from := 0
+	for i, to := range ends {
+		c.Events[i].Value = buf[from:to:to]
+		from = to
+	}
+	return c, nil
+}
+
+// Start is a place where a subscription begins: [Latest], [Earliest], [At] or
+// [After].
+type Start interface{ position() Position }
+
+// Named is a place that needs no token.
+type Named uint8
+
+const (
+	// Latest is strictly after everything that the agent of the queue had read
+	// when it heard of the subscription. It is where a new subscription starts
+	// unless told otherwise. A subscription made before Run gets everything
+	// that no earlier run has settled.
+	Latest Named = iota + 1
+	// Earliest is the earliest container that the provider keeps: above its
+	// checkpoint, and, while it runs, still in the cache.
+	Earliest
+)
+
+func (n Named) position() Position {
+	if n == Earliest {
+		return Position{Kind: PositionEarliest}
+	}
+	return Position{Kind: PositionLatest}
+}
+
+type token Position
+
+func (t token) position() Position { return Position(t) }
+
+// At is the container with the token, or the next one of the stream. The index
+// of the token is ignored: containers are delivered whole.
+func At(t penstock.Token) Start { return token{Kind: PositionAt, Token: t} }
+
+// After is strictly after the container with the token.
+func After(t penstock.Token) Start { return token{Kind: PositionAfter, Token: t} }
+
+// SubscribeOption is an option of [Stream.Subscribe].
+type SubscribeOption func(*Position)
+
+// From says where the subscription starts; for one that exists, where it goes
+// on.
+func From(where Start) SubscribeOption {
+	return func(p *Position) { *p = where.position() }
+}
+
+// Subscription is a handle on an explicit subscription, which lives until it
+// is unsubscribed or faulted, whether the provider runs or not.
+type Subscription struct {
+	provider *Provider
+	stream   penstock.StreamID
+	name     string
+}
+
+// Stream returns the stream's id.
+func (s *Subscription) Stream() penstock.StreamID { return s.stream }
+
+// Name returns the subscription's name.
+func (s *Subscription) Name() string { return s.name }
+
+// Unsubscribe removes the subscription. It does not wait for a delivery under
+// way, whose outcome changes nothing any more. The error matches
+// penstock.ErrNotFound when it was removed before.
+func (s *Subscription) Unsubscribe(ctx context.Context) error {
+	if err := s.provider.unsubscribe(ctx, s.stream, s.name); err != nil {
+		return fmt.Errorf("unsubscribe: %w", err)
+	}
+	return nil
+}
+
+// Subscribe makes the subscription with that name, or resumes it: the handler
+// is replaced, and the position stays unless From moves it. Each subscription
+// has its own position and one delivery under way at a time; a slow one does
+// not hold another. The handler takes batches of this stream only; an event
+// that it fails is delivered again, after a backoff, while those behind it
+// wait; see Config.MaxDeliveryTime and Config.Failure for the end of it.
+//
+// The error matches [ErrFaulted] when the subscription was given up,
+// penstock.ErrUnsupported when the adapter cannot rewind to a token, and
+// penstock.ErrInvalid for a blank name or a nil handler. A token that is no
+// longer kept is found out later, when the stream becomes active: the failure
+// handler is asked, which by default faults the subscription.
+func (s *Stream[T]) Subscribe(ctx context.Context, name string, h penstock.Handler[T], options ...SubscribeOption) (*Subscription, error) {
+	var at Position
+	for _, o := range options {
+		o(&at)
+	}
+	err := s.id.Validate()
+	switch {
+	case err != nil:
+	case strings.TrimSpace(name) == "":
+		err = &penstock.FieldError{Field: "name", Reason: "is blank"}
+	case h == nil:
+		err = &penstock.FieldError{Field: "handler", Reason: "is nil"}
+	default:
+		err = s.provider.subscribe(ctx, s.id, name, deliverTo(s.codec, h), at)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("subscribe %q to stream %s: %w", name, s.id, err)
+	}
+	return &Subscription{provider: s.provider, stream: s.id, name: name}, nil
+}
+
+// Unsubscribe removes the subscription with that name; see
+// [Subscription.Unsubscribe].
+func (s *Stream[T]) Unsubscribe(ctx context.Context, name string) error {
+	return (&Subscription{provider: s.provider, stream: s.id, name: name}).Unsubscribe(ctx)
+}

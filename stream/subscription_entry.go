@@ -1,0 +1,123 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// subscription is one attachment of a subscription to a run. Its life is
+// attaching -> idle <-> delivering -> (failing) -> idle, or removed; besides
+// it, its position may be unresolved (G-2).
+//
+// Invariants: at most one delivery is in flight; cursor is nil until the first
+// handshake has completed; only a result whose request is the latest one may
+// change the cursor or resolve the position; only a result of the present
+// generation may change progress.
+type subscription struct {
+	id    uint64 // of this attachment, never used again in the run
+	rec   SubscriptionRecord
+	entry *streamEntry
+
+	cursor   Cursor
+	pin      Cursor // where it starts unless its consumer asks for another place
+	initial  bool   // counted in entry.initial
+	removed  bool
+	attached bool // a handshake has completed
+
+	request    uint64 // id of the latest handshake requested
+	pending    int    // handshakes in flight, superseded ones too
+	unresolved bool   // the latest one has not completed, or has failed
+	supersede  func() // stops the latest one; nil when none is in flight
+	again      bool   // ask anew at the next poll
+
+	generation uint64    // of the position; rises with each completed handshake and each rewind
+	inFlight   *delivery // started and not ended, of whatever generation
+	kept       *delivery // failed, to be offered again before anything else
+}
+
+// holdsEntry reports whether the subscription keeps its stream in the table
+// through the inactivity sweep (OR-70).
+func (s *subscription) holdsEntry() bool {
+	if !s.attached || s.pending > 0 || s.unresolved || s.inFlight != nil || s.kept != nil {
+		return true
+	}
+	_, more := s.cursor.Peek()
+	return more
+}
+
+// announcedAgain is a notice for a known subscription: its consumer is asked
+// anew. An answer of "latest" then means after what has been read by now.
+func (r *run) announcedAgain(sub *subscription, rec SubscriptionRecord) {
+	sub.rec = rec
+	if sub.attached {
+		if sub.pin != nil {
+			sub.pin.Close()
+		}
+		sub.pin = r.open(sub.entry.id, r.afterRead())
+	}
+	r.requestHandshake(sub)
+}
+
+// requestHandshake starts a handshake that supersedes every earlier one
+// (OR-78).
+func (r *run) requestHandshake(sub *subscription) {
+	r.busy[sub.entry] = struct{}{}
+	sub.request++
+	sub.unresolved = true
+	sub.again = false
+	if sub.supersede != nil {
+		sub.supersede()
+		sub.supersede = nil
+	}
+	if !r.latch.enter() {
+		return // the position stays unresolved, so the checkpoint stays too
+	}
+	sub.pending++
+	stop := make(chan struct{})
+	sub.supersede = func() { close(stop) }
+	r.tryHandshake(&handshake{sub: sub, request: sub.request, stop: stop, started: time.Now()})
+}
+
+// handshake is one request for a position, over all its attempts.
+type handshake struct {
+	sub      *subscription
+	request  uint64
+	stop     chan struct{} // closed when it is superseded or revoked
+	started  time.Time
+	attempts int
+	err      error // of the last attempt
+}
+
+func (h *handshake) current() bool { return !h.sub.removed && h.request == h.sub.request }
+
+// tryHandshake makes one attempt. The number of attempts is not limited, their
+// time is (OR-73); the limit is checked before each (OR-91).
+func (r *run) tryHandshake(h *handshake) {
+	var at Position
+	rec, n := h.sub.rec, h.attempts
+	h.attempts++
+	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
+		if n > 0 {
+			if err := sleep(ctx, r.deliveryBackoff.Next(n-1), h.stop); err != nil {
+				return err
+			}
+			if r.expired(h.started) {
+				return errExpired
+			}
+		}
+		consumer, err := r.resolve(rec)
+		if err != nil {
+			return err
+		}
+		at, err = consumer.Handshake(ctx, Handshake{Subscription: rec, Queue: r.queue, Request: h.request})
+		return err
+	}, func(err error) { r.handshakeEnded(h, at, err) })
+}
+
+// errExpired says that the time for attempts was used up before one was made.
+var errExpired = errors.New("time for attempts used up")
+
+func (r *run) expired(started time.Time) bool {
+	return r.maxDelivery >= 0 && time.Since(started) > r.maxDelivery
+}
