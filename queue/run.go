@@ -30,6 +30,13 @@ type push[T any] struct {
 	running bool         // a Run, or a handler that one left behind
 }
 
+// Steps of a run.
+const (
+	delivering int32 = iota
+	finishing        // nothing new is taken
+	over             // nothing is tried again
+)
+
 // run is one call of Run.
 //
 // It ends in steps, each of which has happened before the next: intake is
@@ -40,6 +47,7 @@ type run[T any] struct {
 	handle     penstock.Handler[T]
 	intake     context.Context
 	handlers   context.Context
+	step       atomic.Int32 // of the end: what intake and handlers say, at the cost of a load
 	drainUntil atomic.Int64 // in Unix nanoseconds; set before intake ends
 
 	left      atomic.Int32 // pushers that have not ended
@@ -154,6 +162,7 @@ func (g *Group[T]) startPushing() ([]*pusher[T], error) {
 func (r *run[T]) drain() {
 	limit := r.group.config.Drain
 	r.drainUntil.Store(time.Now().Add(limit).UnixNano())
+	r.step.Store(finishing)
 	r.stopTake()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -162,6 +171,7 @@ func (r *run[T]) drain() {
 		return
 	case <-timer.C:
 	}
+	r.step.Store(over)
 	r.endHandle(errDrainOver)
 	timer.Reset(abandonAfter)
 	select {
@@ -208,10 +218,10 @@ func (r *run[T]) leave() {
 }
 
 // stopping reports whether nothing new is to be taken.
-func (r *run[T]) stopping() bool { return r.intake.Err() != nil }
+func (r *run[T]) stopping() bool { return r.step.Load() != delivering }
 
 // over reports whether nothing is to be tried again.
-func (r *run[T]) over() bool { return r.handlers.Err() != nil }
+func (r *run[T]) over() bool { return r.step.Load() == over }
 
 // policy is the group's retry policy for Run. Without a place for dead letters
 // there is no last attempt.

@@ -68,10 +68,14 @@ func (l *lane[T]) begin() error {
 
 // next takes the next batch, or returns no values when there is none now. With
 // stopping set it takes only what failed before.
-func (l *lane[T]) next(now time.Time, stopping bool) (settle.Span, []T, error) {
+func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
 	max := min(l.group.config.BatchMax, settle.WindowMax)
 	fresh := l.consumer.fresh(l.index)
 	due, again := l.machine.Due()
+	var now time.Time // the clock is read only where it decides
+	if again || l.group.config.Linger > 0 {
+		now = time.Now()
+	}
 	if again && now.Before(due) || !again && stopping {
 		l.lingerUntil = time.Time{}
 		return settle.Span{}, nil, nil
@@ -221,8 +225,8 @@ func (l *lane[T]) afterAutoCommit() error {
 }
 
 // commitDue stores what is settled when it is time to.
-func (l *lane[T]) commitDue(now time.Time) error {
-	if l.storeAt.IsZero() || now.Before(l.storeAt) {
+func (l *lane[T]) commitDue() error {
+	if l.storeAt.IsZero() || time.Now().Before(l.storeAt) {
 		return nil
 	}
 	return l.commit()
@@ -279,7 +283,8 @@ func (l *lane[T]) due() (time.Time, bool) {
 
 // deadEvents appends the events of a span with where they come from and why
 // they were given up.
-func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, values []T, now time.Time) []penstock.Event[T] {
+func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, values []T) []penstock.Event[T] {
+	now := time.Now().UTC()
 	b := penstock.NewBatch(values, &l.cur.delivery)
 	cause := fmt.Sprintf("%v", span.Cause) // survives an Error method that panics
 	if len(cause) > maxCause {
@@ -291,7 +296,7 @@ func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, values [
 		e.Attempt = span.Attempt
 		e.Origin = &penstock.Origin{
 			Topic: b.Topic(), Partition: b.Partition(), Offset: b.Offset(i),
-			Group: l.group.name, Cause: cause, Time: now.UTC(),
+			Group: l.group.name, Cause: cause, Time: now,
 		}
 		out = append(out, e)
 	}

@@ -138,18 +138,17 @@ func (p *pusher[T]) round() (busy bool, err error) {
 		if p.group.closed.Load() || p.run.over() {
 			return false, nil
 		}
-		now := time.Now()
-		span, values, err := l.next(now, p.run.stopping())
+		span, values, err := l.next(p.run.stopping())
 		if err != nil {
 			return busy, err
 		}
 		if values != nil {
 			busy = true
-			if err := p.deliver(l, span, values, now); err != nil {
+			if err := p.deliver(l, span, values); err != nil {
 				return busy, err
 			}
 		}
-		if err := l.commitDue(now); err != nil {
+		if err := l.commitDue(); err != nil {
 			return busy, err
 		}
 	}
@@ -157,13 +156,13 @@ func (p *pusher[T]) round() (busy bool, err error) {
 }
 
 // deliver hands one span to user code and settles it.
-func (p *pusher[T]) deliver(l *lane[T], span settle.Span, values []T, now time.Time) error {
+func (p *pusher[T]) deliver(l *lane[T], span settle.Span, values []T) error {
 	p.hand = inHand[T]{l, span, values}
 	l.unsettled.Store(int64(l.machine.Unsettled()))
-	p.counts.busySince.Store(now.UnixNano())
+	p.counts.busySince.Store(p.group.topic.clock.UnixNano())
 	l.cur.delivery.Attempt = span.Attempt
 	if span.DeadLetter {
-		p.dead = l.deadEvents(p.dead[:0], span, values, now)
+		p.dead = l.deadEvents(p.dead[:0], span, values)
 		return p.settle(p.callDeadLetter(p.dead))
 	}
 	if p.group.config.AutoCommit {

@@ -55,14 +55,20 @@ type extent struct{ from, to penstock.Offset }
 // run is a range of unsettled offsets that share their fate.
 type run struct {
 	extent
-	attempt  int       // which delivery it is in, or waits for; of a dead letter, how many were made
-	dead     bool      // is to be handed over, or is being so
-	handOver int       // failed attempts to hand over
-	inHand   bool      // delivered and not settled
-	serial   uint64    // of the span, while in hand
-	due      time.Time // when to deliver again, while not in hand
+	attempt int      // which delivery it is in, or waits for; of a dead letter, how many were made
+	serial  uint64   // of the span, while in hand
+	dead    bool     // is to be handed over, or is being so
+	inHand  bool     // delivered and not settled
+	past    *failure // the last one; nil before the first
+}
+
+// failure is what is known of a run that has failed. It is kept apart because
+// most never do, and never changed, because parts of a run share it.
+type failure struct {
+	due      time.Time // when to deliver again
 	cause    error     // of the last failed attempt
-	refusal  error     // of the last failed attempt to hand over
+	handOver int       // failed attempts to hand over
+	refusal  error     // of the last of those
 }
 
 // New returns a machine that continues from a stored commit. The error matches
@@ -97,7 +103,7 @@ func (m *Machine) Next(now time.Time, end penstock.Offset, max int) (Span, bool)
 	}
 	if m.waiting > 0 {
 		i := m.firstWaiting()
-		if now.Before(m.runs[i].due) {
+		if now.Before(m.runs[i].past.due) {
 			return Span{}, false
 		}
 		return m.again(i, now, max), true
@@ -154,7 +160,7 @@ func (m *Machine) again(i int, now time.Time, max int) Span {
 	last := i + 1
 	for ; !r.dead && last < len(m.runs); last++ {
 		f := m.runs[last]
-		if f.inHand || f.dead || f.from != r.to || f.attempt != r.attempt || now.Before(f.due) ||
+		if f.inHand || f.dead || f.from != r.to || f.attempt != r.attempt || now.Before(f.past.due) ||
 			f.to-r.from > penstock.Offset(max) {
 			break
 		}
@@ -179,7 +185,7 @@ func (m *Machine) hand(r run, i int) Span {
 
 func deadCause(r run) error {
 	if r.dead {
-		return r.cause
+		return r.past.cause
 	}
 	return nil
 }
@@ -193,7 +199,12 @@ func deadCause(r run) error {
 func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
 	if len(outcomes) == 0 && len(m.runs) > 0 {
 		if r := &m.runs[0]; r.inHand && r.serial == s.serial && r.from == s.From && r.to == s.To {
-			m.runs = slices.Delete(m.runs, 0, 1)
+			if len(m.runs) > 1 {
+				m.runs = slices.Delete(m.runs, 0, 1)
+				return nil
+			}
+			r.past = nil // drop the errors
+			m.runs = m.runs[:0]
 			return nil
 		}
 	}
@@ -240,20 +251,26 @@ func (m *Machine) judge(r run, o Outcome, delay func(failed int, o Outcome) time
 	if o.Cause == nil {
 		o.Cause = errNoCause
 	}
-	r.inHand, r.serial, r.due = false, 0, time.Time{}
+	r.inHand, r.serial = false, 0
+	var f failure
+	if r.past != nil {
+		f = *r.past
+	}
+	f.due = time.Time{}
 	switch {
 	case o.Verdict == Fault:
 		m.fault = o.Cause
 	case r.dead:
-		r.handOver++
-		r.refusal = o.Cause
-		r.due = delay(r.handOver, o)
+		f.handOver++
+		f.refusal = o.Cause
+		f.due = delay(f.handOver, o)
 	case o.Verdict == DeadLetter, m.policy.Attempts > 0 && r.attempt >= m.policy.Attempts:
-		r.dead, r.cause = true, o.Cause
+		r.dead, f.cause = true, o.Cause
 	default:
-		r.due, r.cause = delay(r.attempt, o), o.Cause
+		f.due, f.cause = delay(r.attempt, o), o.Cause
 		r.attempt++
 	}
+	r.past = &f
 	return r
 }
 

@@ -58,7 +58,7 @@ func (m *Machine) Due() (time.Time, bool) {
 	if m.waiting == 0 || m.fault != nil {
 		return time.Time{}, false
 	}
-	return m.runs[m.firstWaiting()].due, true
+	return m.runs[m.firstWaiting()].past.due, true
 }
 
 // Fault returns the cause of the fault that stopped the machine, nil while
@@ -99,11 +99,11 @@ func (m *Machine) Blocked() Blocked {
 		b.Reason, b.Cause = Faulted, m.fault
 	case m.waiting > 0:
 		r := m.runs[m.firstWaiting()]
-		b.Reason, b.Offset, b.Attempt, b.Due, b.Cause = Retrying, r.from, r.attempt-1, r.due, r.cause
+		b.Reason, b.Offset, b.Attempt, b.Due, b.Cause = Retrying, r.from, r.attempt-1, r.past.due, r.past.cause
 		if r.dead {
 			b.Reason, b.Attempt = DeadLettering, r.attempt
-			if r.refusal != nil {
-				b.Cause = r.refusal
+			if r.past.refusal != nil {
+				b.Cause = r.past.refusal
 			}
 		}
 	case m.next-m.Committed() >= WindowMax:
