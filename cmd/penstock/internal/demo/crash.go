@@ -13,6 +13,7 @@ const (
 	quietStart  = 300 * time.Millisecond
 	quietEnd    = 300 * time.Millisecond
 	meanBetween = 3 * time.Second // kills, when nobody knows how long events will come
+	maxReprieve = 400 * time.Millisecond
 )
 
 // moments returns n moments, ascending, spread at random over span, the same
@@ -37,25 +38,43 @@ func moments(seed uint64, n int, span time.Duration) []time.Duration {
 	return at
 }
 
-// crasher kills and restarts the node at its moments, and at once for those
-// that are still owed when hurry is closed. It returns when all are done, ctx
-// ends, or the node does not come back.
-func crasher(ctx context.Context, at []time.Duration, hurry <-chan struct{}, crash func(context.Context) error) error {
+// crasher kills and restarts the node at its moments. A moment that passed
+// while the node was restarting, or that is still owed when hurry is closed,
+// comes after a random reprieve of up to 400 ms, so that a node is killed at
+// any point of its work and not always as it begins. It returns when all are
+// done, ctx ends, or the node does not come back.
+func crasher(ctx context.Context, seed uint64, at []time.Duration, hurry <-chan struct{}, crash func(context.Context) error) error {
 	start := time.Now()
+	r := rand.New(rand.NewPCG(seed, 4))
 	for _, moment := range at {
-		wait := time.NewTimer(moment - time.Since(start))
-		select {
-		case <-wait.C:
-		case <-hurry:
-		case <-ctx.Done():
-		}
-		wait.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		reprieve := time.Duration(r.Int64N(int64(maxReprieve)))
+		if err := await(ctx, max(moment-time.Since(start), reprieve), reprieve, hurry); err != nil {
+			return err
 		}
 		if err := crash(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// await waits for a while, from the moment that hurry is closed no longer than
+// the reprieve.
+func await(ctx context.Context, while, reprieve time.Duration, hurry <-chan struct{}) error {
+	timer := time.NewTimer(while)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-hurry:
+		timer.Reset(min(while, reprieve))
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -166,7 +166,7 @@ func (r *run) work(ctx context.Context) {
 		mayCrash, cancel := context.WithCancel(limit)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		err := crasher(mayCrash, moments(r.config.Seed, r.config.Crash, r.span()), hurry, func(context.Context) error { return r.crash(limit) })
+		err := crasher(mayCrash, r.config.Seed, moments(r.config.Seed, r.config.Crash, r.span()), hurry, func(context.Context) error { return r.crash(limit) })
 		if err != nil && !isGivenUp(err) {
 			r.fail(err)
 		}

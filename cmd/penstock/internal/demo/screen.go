@@ -26,7 +26,7 @@ type screen struct {
 	mu      sync.Mutex
 	w       io.Writer
 	shown   []string // rows of the status that stand on the terminal now
-	partial []byte // of a line written by others
+	partial []byte   // of a line written by others
 }
 
 func newScreen(o Output) *screen {

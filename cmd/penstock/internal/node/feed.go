@@ -31,7 +31,8 @@ func openFeed(n *node) (*feed, error) {
 	f := &feed{driver: n.driver}
 	var err error
 	f.topic, err = stream.OpenTopic(queue.Config[stream.Container]{
-		Name: wire.Feed, Partitions: feedQueues, Dir: n.config.Dir, Durability: n.level, Logger: n.logger,
+		Name: wire.Feed, Partitions: feedQueues, Dir: n.config.Dir, Durability: n.level, SegmentBytes: segmentBytes,
+		Logger: n.logger,
 	})
 	if err != nil {
 		return nil, err

@@ -22,6 +22,11 @@ import (
 	"github.com/penstock/penstock/queue"
 )
 
+// segmentBytes is the size of the segments of every topic here. It is far
+// below the default, which suits machines that are given to a log: a demo must
+// not take a gigabyte of somebody's disk.
+const segmentBytes = 8 * penstock.MiB
+
 // node is one incarnation.
 type node struct {
 	config wire.NodeConfig
@@ -156,8 +161,8 @@ func (n *node) topic(name string, partitions, capacity int) (*queue.Topic[[]byte
 		Key:        func(event []byte) string { return string(event) }, // of an event that came without a key
 		Dir:        n.config.Dir,
 		Codec:      penstock.Raw(),
-		Durability: n.level,
-		Logger:     n.logger,
+		Durability: n.level, SegmentBytes: segmentBytes,
+		Logger: n.logger,
 	})
 }
 
