@@ -74,7 +74,7 @@ type base struct {
 
 // counters of one stage, in events.
 type counters struct {
-	in, failed, emitted, sent, discarded, undelivered atomic.Int64
+	in, failed, emitted, sent, waiting, discarded, undelivered atomic.Int64
 }
 
 func newBase(name string, kind Kind, opts []Option) *base {
@@ -84,6 +84,13 @@ func newBase(name string, kind Kind, opts []Option) *base {
 		b.invalid("Buffer", "a %s has none to set", kind)
 	}
 	return b
+}
+
+// callback refuses a stage that has nothing to run.
+func (b *base) callback(given bool) {
+	if !given {
+		b.invalid("callback", "is nil")
+	}
 }
 
 func add(c *atomic.Int64, n int) { c.Store(c.Load() + int64(n)) } // for counters with one writer

@@ -182,6 +182,9 @@ func TestGatePausesWithItsConsumer_STC65(t *testing.T) {
 		synctest.Wait()
 		equal(t, "first batch", sink.all(), [][]int{{0, 2, 4, 6}})
 		equal(t, "wants", w.all(), []int{6, 4})
+		if s := g.Stats()[1]; s.In != 10 || s.Sent != 6 || s.Buffered != 4 {
+			t.Errorf("gate: %+v, want the output of one chunk of 4 held (ST-64)", s)
+		}
 		sink.step()
 		equal(t, "want after one step", w.all(), []int{6})
 	})

@@ -491,6 +491,21 @@ func TestMisbuiltGraphsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+	for name, connect := range map[string]func(g *Graph){
+		"pull":    func(g *Graph) { Connect(g, Pull[int]("s", nil), sinkOf("x")) },
+		"hybrid":  func(g *Graph) { s, _ := Hybrid[int]("s", nil); Connect(g, s, sinkOf("x")) },
+		"sink":    func(g *Graph) { Connect(g, finite("s", 1, false), NewSink[int]("x", nil)) },
+		"gate":    func(g *Graph) { Connect(g, finite("s", 1, false), NewGate[int, int]("x", nil)) },
+		"map":     func(g *Graph) { Connect(g, finite("s", 1, false), Map[int, int](nil)) },
+		"map ptr": func(g *Graph) { Connect(g, finite("s", 1, false), MapPtr[int, int](nil)) },
+		"filter":  func(g *Graph) { Connect(g, finite("s", 1, false), Filter[int](nil)) },
+	} {
+		g := NewGraph()
+		connect(g)
+		if err := g.Run(t.Context()); !errors.Is(err, penstock.ErrInvalid) || !strings.Contains(err.Error(), "callback") {
+			t.Errorf("%s without a callback: %v", name, err)
+		}
+	}
 	g := NewGraph(DrainWithin(-1))
 	Connect(g, finite("s", 1, false), sinkOf("x"))
 	if err := g.Run(t.Context()); !errors.Is(err, penstock.ErrInvalid) {
@@ -587,6 +602,28 @@ func TestDrySourceNoticesThatWantRisesFromWhereItFell(t *testing.T) {
 		equal(t, "want after a consumer has left", w.all(), []int(nil))
 		large.step()
 		equal(t, "want of 2 after none", w.all(), []int{2})
+	})
+}
+
+func TestGateWithoutConsumerTakesItsFirstDemandAndStops(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var w wants
+		gate := Map(func(v int) int { return v })
+		Connect(g, counter(&w, 1), gate, Demand(6, 2))
+		start(t, g)
+		synctest.Wait()
+		equal(t, "wants", w.all(), []int{6}) // ST-70
+		if s := g.Stats()[1]; s.In != 4 || s.Buffered != 4 {
+			t.Errorf("gate: %+v, want the output of one batch of 4 held", s)
+		}
+		begin := time.Now()
+		if err := g.Stop(t.Context()); err != nil {
+			t.Errorf("Stop: %v", err)
+		}
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("Stop took %v", d)
+		}
+		checkConservation(t, g)
 	})
 }
 

@@ -26,6 +26,7 @@ type Gate[In, Out any] struct {
 // *[penstock.PanicError], and what the call had emitted is dropped.
 func NewGate[In, Out any](name string, f func(ctx context.Context, in []In, out *Output[Out]) error, opts ...Option) *Gate[In, Out] {
 	b := newBase(name, KindGate, opts)
+	b.callback(f != nil)
 	g := &Gate[In, Out]{in: newInlet[In](b), out: newOutlet[Out](b), f: f}
 	g.self, _ = any(&g.in).(*inlet[Out])
 	b.self = g
@@ -78,6 +79,9 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 	}
 	progress = g.out.prune()
 	progress = g.out.flush() || progress
+	if len(g.out.edges) == 0 && b.graph().draining.Load() {
+		b.finishWith(nil) // without a consumer it would hold its output, and the drain, for ever
+	}
 	if b.phase == running && g.out.empty() {
 		progress = g.in.flushHeld() || progress
 		progress = g.in.turn(g.out.empty, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress

@@ -9,7 +9,7 @@ import "context"
 // Map returns a gate that emits f(v) for every v. f is called once per event,
 // in order. For a large T, [MapPtr] copies less.
 func Map[In, Out any](f func(In) Out, opts ...Option) *Gate[In, Out] {
-	return helper("map", func(_ context.Context, in []In, out *Output[Out]) error {
+	return helper("map", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
 		to := out.Grow(len(in))
 		for i := range to {
 			to[i] = f(in[i])
@@ -21,7 +21,7 @@ func Map[In, Out any](f func(In) Out, opts ...Option) *Gate[In, Out] {
 // MapPtr is [Map] without copies: f reads *in and writes *out, whose content is
 // unspecified until then. Neither pointer may be kept.
 func MapPtr[In, Out any](f func(in *In, out *Out), opts ...Option) *Gate[In, Out] {
-	return helper("map", func(_ context.Context, in []In, out *Output[Out]) error {
+	return helper("map", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
 		to := out.Grow(len(in))
 		for i := range to {
 			f(&in[i], &to[i])
@@ -33,7 +33,7 @@ func MapPtr[In, Out any](f func(in *In, out *Out), opts ...Option) *Gate[In, Out
 // Filter returns a gate that passes the events for which keep returns true. The
 // pointer may not be kept.
 func Filter[T any](keep func(*T) bool, opts ...Option) *Gate[T, T] {
-	return helper("filter", func(_ context.Context, in []T, out *Output[T]) error {
+	return helper("filter", keep != nil, func(_ context.Context, in []T, out *Output[T]) error {
 		n := 0
 		for i := range in {
 			if keep(&in[i]) {
@@ -48,8 +48,9 @@ func Filter[T any](keep func(*T) bool, opts ...Option) *Gate[T, T] {
 	}, opts)
 }
 
-func helper[In, Out any](name string, f func(context.Context, []In, *Output[Out]) error, opts []Option) *Gate[In, Out] {
+func helper[In, Out any](name string, given bool, f func(context.Context, []In, *Output[Out]) error, opts []Option) *Gate[In, Out] {
 	g := NewGate(name, f, opts...)
 	g.in.helper = true
+	g.in.callback(given)
 	return g
 }

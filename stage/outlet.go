@@ -61,6 +61,7 @@ func (o *outlet[T]) waiting() (events int) {
 func (o *outlet[T]) push(p piece[T]) {
 	o.pieces[o.n] = p
 	o.n++
+	add(&o.stats.waiting, p.to-p.from)
 }
 
 // flush gives what waits to the subscribers as far as they have asked. The
@@ -104,6 +105,7 @@ func (o *outlet[T]) send(e *edge[T], p *piece[T], n int) {
 	e.publish(packet[T]{slab: p.slab, from: p.from, to: p.from + n, whole: last && p.slab.refs == 1})
 	p.from += n
 	add(&o.stats.sent, n)
+	add(&o.stats.waiting, -n)
 }
 
 // take returns an empty slab: one that is free, one that its consumer is done
@@ -187,6 +189,7 @@ func (o *outlet[T]) unsent() (vs []T) {
 // still waits.
 func (o *outlet[T]) end(err error) {
 	o.pieces, o.n = [2]piece[T]{}, 0
+	o.stats.waiting.Store(0)
 	for _, e := range o.edges {
 		e.end(err)
 	}

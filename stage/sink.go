@@ -20,6 +20,7 @@ type Sink[T any] struct {
 // *[penstock.PanicError].
 func NewSink[T any](name string, f func(ctx context.Context, in []T) error, opts ...Option) *Sink[T] {
 	b := newBase(name, KindSink, opts)
+	b.callback(f != nil)
 	s := &Sink[T]{in: newInlet[T](b), f: f}
 	b.self = s
 	return s

@@ -57,6 +57,7 @@ func Push[T any](name string, opts ...Option) (*Source[T], *Emitter[T]) {
 // wakes f when it had nothing to emit.
 func Hybrid[T any](name string, f func(ctx context.Context, want int, out *Output[T]) error, opts ...Option) (*Source[T], *Emitter[T]) {
 	s := newSource(name, f, true, opts)
+	s.out.callback(f != nil)
 	return s, &Emitter[T]{s}
 }
 
@@ -64,6 +65,7 @@ func newSource[T any](
 	name string, f func(context.Context, int, *Output[T]) error, push bool, opts []Option,
 ) *Source[T] {
 	b := newBase(name, KindSource, opts)
+	b.callback(f != nil || push)
 	s := &Source[T]{out: newOutlet[T](b), pull: f, push: push}
 	s.in.capacity, s.in.policy = b.capacity, b.policy
 	s.in.buf.clears = s.out.clears
@@ -100,7 +102,8 @@ func (s *Source[T]) begin()        {}
 
 func (s *Source[T]) snapshot() Stats {
 	st := s.out.snapshot()
-	st.Pushed, st.Buffered = s.in.pushed.Load(), s.in.size.Load()
+	st.Pushed = s.in.pushed.Load()
+	st.Buffered += s.in.size.Load()
 	return st
 }
 

@@ -13,7 +13,7 @@ type Stats struct {
 	Emitted   int64 // by callbacks
 	Pushed    int64 // into a source by its emitter
 	Sent      int64 // to consumers
-	Buffered  int64 // in a source's buffer now
+	Buffered  int64 // in a source's buffer, and emitted output that waits for demand
 	Discarded int64 // dropped by the overflow policy, or held when the stage ended
 
 	// Undelivered is what was sent to a consumer that left, or that was
@@ -43,7 +43,7 @@ func (b *base) snapshot() Stats {
 		Name: b.name, Kind: b.kind,
 		In: b.stats.in.Load(), Failed: b.stats.failed.Load(),
 		Emitted: b.stats.emitted.Load(), Sent: b.stats.sent.Load(),
-		Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
+		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
 		InCallback: b.busy.Load(), Ended: b.over.Load(),
 	}
 }
