@@ -6,11 +6,22 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// appendNext appends one event to the partition whose turn it is. While no
-// batch is under way the turn's lock alone keeps appends apart, because every
-// round-robin append passes through it (BQ-57).
-func (t *Topic[T]) appendNext(v T) {
+// produceNext admits one event and appends it to the partition whose turn it
+// is. While no batch is under way the turn's lock alone keeps appends apart,
+// because every round-robin append passes through it (BQ-57).
+func (t *Topic[T]) produceNext(ctx context.Context, v T) error {
 	t.turnMu.Lock()
+	if b := t.budget; b != nil {
+		if t.credit > 0 && b.Waiting() == 0 {
+			t.credit--
+		} else if !t.spend() {
+			t.turnMu.Unlock()
+			if err := t.admit(ctx, 1); err != nil {
+				return err
+			}
+			t.turnMu.Lock()
+		}
+	}
 	p := t.parts[t.turn]
 	if t.turn++; t.turn == len(t.parts) {
 		t.turn = 0
@@ -27,6 +38,7 @@ func (t *Topic[T]) appendNext(v T) {
 	for _, w := range wakers {
 		w.Notify()
 	}
+	return nil
 }
 
 // reserve takes the turns of n events and returns the first (BQ-26). It is

@@ -21,12 +21,12 @@ func perEvent(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchEvents, "ns/event")
 }
 
-func benchTopic(b *testing.B, capacity int) (*queue.Topic[int], *queue.Group[int]) {
+func benchTopic(b *testing.B, capacity, batchMax int) (*queue.Topic[int], *queue.Group[int]) {
 	t, err := queue.Open(queue.Config[int]{Name: "bench", Partitions: benchPartitions, Capacity: capacity})
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := t.Group("g", queue.GroupConfig{AutoCommit: true, BatchMax: 1000})
+	g, err := t.Group("g", queue.GroupConfig{AutoCommit: true, BatchMax: batchMax})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -57,7 +57,7 @@ var ints = func() []int {
 func BenchmarkProduceSingle(b *testing.B) {
 	for _, capacity := range []int{0, benchEvents} {
 		b.Run(fmt.Sprintf("topic/capacity=%d", capacity), func(b *testing.B) {
-			t, g := benchTopic(b, capacity)
+			t, g := benchTopic(b, capacity, 1000)
 			defer t.Close()
 			ctx := b.Context()
 			b.ReportAllocs()
@@ -94,7 +94,7 @@ func BenchmarkProduceSingle(b *testing.B) {
 func BenchmarkProduceBatch(b *testing.B) {
 	for _, capacity := range []int{0, benchEvents} {
 		b.Run(fmt.Sprintf("topic/capacity=%d", capacity), func(b *testing.B) {
-			t, g := benchTopic(b, capacity)
+			t, g := benchTopic(b, capacity, 1000)
 			defer t.Close()
 			ctx := b.Context()
 			b.ReportAllocs()
@@ -118,7 +118,7 @@ func BenchmarkConsume(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				t, g := benchTopic(b, 0)
+				t, g := benchTopic(b, 0, 1000)
 				if err := t.Produce(ctx, ints...); err != nil {
 					b.Fatal(err)
 				}
@@ -163,7 +163,7 @@ func BenchmarkFlow(b *testing.B) {
 		b.Run(fmt.Sprintf("topic/b%d", size), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				t, g := benchTopic(b, benchEvents)
+				t, g := benchTopic(b, benchEvents, size)
 				flowTopic(b, t, g.Consumer(0), size)
 				t.Close()
 			}
@@ -206,16 +206,6 @@ func flowTopic(b *testing.B, t *queue.Topic[int], c *queue.Consumer[int], size i
 		}
 	})
 	for n := 0; n < benchEvents; {
-		if size == 1 {
-			batch, ok, err := c.TryPull(1)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if ok {
-				n += batch.Len()
-				continue
-			}
-		}
 		batch, err := c.Pull(ctx)
 		if err != nil {
 			b.Fatal(err)

@@ -312,9 +312,107 @@ func TestCloseOfGroupGivesCapacityBack(t *testing.T) {
 		if err := slow.Close(); err != nil {
 			t.Fatal(err)
 		}
+		if s.name != "memory" { // on disk a closed group stays known
+			third.blocked()
+			if err := topic.DeleteGroup("slow"); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := third.wait(); err != nil {
 			t.Fatal(err)
 		}
 		group(t, topic, "slow", queue.GroupConfig{}) // the name is free again
+	})
+}
+
+// TestCreditIsCalledIn: single events take capacity in advance, and yet nobody
+// is refused or kept waiting for what is not used.
+func TestCreditIsCalledIn(t *testing.T) {
+	const capacity = 4096
+	synctest.Test(t, func(t *testing.T) { // only topics in memory take credit
+		topic := open(t, storages[0], queue.Config[int]{Partitions: 4, Capacity: capacity, WhenFull: queue.Fail})
+		g := group(t, topic, "g", queue.GroupConfig{AutoCommit: true})
+		for round := range 3 {
+			produce(t, topic, 0) // and takes more in advance
+			if ok, err := topic.TryProduce(t.Context(), seq(1, capacity)...); !ok || err != nil {
+				t.Fatalf("round %d: a batch of all that is left: %v, %v", round, ok, err)
+			}
+			for range 2 {
+				if ok, err := topic.TryProduce(t.Context(), 0); ok || err != nil {
+					t.Fatalf("round %d: one event above the capacity: %v, %v", round, ok, err)
+				}
+			}
+			for len(pull(t, g.Consumer(0), 100)) > 0 {
+			}
+			for i := range capacity {
+				if ok, err := topic.TryProduce(t.Context(), i); !ok || err != nil {
+					t.Fatalf("round %d: single %d of %d: %v, %v", round, i, capacity, ok, err)
+				}
+			}
+			if ok, err := topic.TryProduce(t.Context(), 0); ok || err != nil {
+				t.Fatalf("round %d: one single above the capacity: %v, %v", round, ok, err)
+			}
+			for len(pull(t, g.Consumer(0), 100)) > 0 {
+			}
+		}
+	})
+}
+
+func TestWaitingBatchGetsTheCredit(t *testing.T) {
+	const capacity = 4096
+	synctest.Test(t, func(t *testing.T) {
+		topic := open(t, storages[0], queue.Config[int]{Capacity: capacity})
+		c := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+		produce(t, topic, 0)
+		all := start(t, func() error { return topic.Produce(t.Context(), seq(0, capacity)...) })
+		all.blocked()
+		single := start(t, func() error { return topic.Produce(t.Context(), 1) })
+		single.blocked() // it came later, although it would fit
+		pull(t, c, 1)
+		commit(t, c)
+		if err := all.wait(); err != nil {
+			t.Fatal(err)
+		}
+		single.blocked()
+		pull(t, c, 1)
+		commit(t, c)
+		if err := single.wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestCapacityHoldsUnderMixedRequests lets singles and batches race in mode
+// Fail. A request may be refused only when it did not fit at some moment of
+// the call: with nobody consuming, when the capacity is nearly used up.
+func TestCapacityHoldsUnderMixedRequests(t *testing.T) {
+	const capacity, batch = 4096, 50
+	synctest.Test(t, func(t *testing.T) {
+		topic := open(t, storages[0], queue.Config[int]{Partitions: 4, Capacity: capacity, WhenFull: queue.Fail})
+		accepted := make(chan int, 8)
+		for p := range 8 {
+			go func() { // ends at the first refusal; received below
+				n := 0
+				for {
+					size := 1 + p%2*(batch-1)
+					ok, err := topic.TryProduce(t.Context(), make([]int, size)...)
+					if err != nil {
+						t.Error(err)
+					}
+					if !ok {
+						break
+					}
+					n += size
+				}
+				accepted <- n
+			}()
+		}
+		total := 0
+		for range 8 {
+			total += <-accepted
+		}
+		if total != capacity { // singles go on until it is exactly full
+			t.Errorf("%d events were accepted, want %d", total, capacity)
+		}
 	})
 }

@@ -315,6 +315,37 @@ func TestBatchStaysWhileInHands(t *testing.T) {
 	})
 }
 
+// TestBatchInHandsOutlivesOtherGroups: what one group has committed and still
+// looks at is not cleared when another group finishes with it.
+func TestBatchInHandsOutlivesOtherGroups(t *testing.T) {
+	forEachStorage(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[*int]{SegmentSize: segment(s, 4), Codec: codecFor[*int](s)})
+		slow := group(t, topic, "slow", queue.GroupConfig{AutoCommit: true}).Consumer(0)
+		fast := group(t, topic, "fast", queue.GroupConfig{AutoCommit: true}).Consumer(0)
+		for round := range 20 {
+			batch := make([]*int, 30)
+			for i := range batch {
+				v := round*len(batch) + i
+				batch[i] = &v
+			}
+			produce(t, topic, batch...)
+			b, ok, err := slow.TryPull(4) // one segment: a view, not a copy
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			for len(pull(t, fast, 7)) > 0 {
+			}
+			for i, v := range b.Values() {
+				if v == nil || *v != round*len(batch)+i {
+					t.Fatalf("round %d: event %d of the batch in hands is %v", round, i, v)
+				}
+			}
+			for len(pull(t, slow, 4)) > 0 {
+			}
+		}
+	})
+}
+
 func codecFor[T any](s storage) penstock.Codec[T] {
 	if s.name == "memory" {
 		return nil

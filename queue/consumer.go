@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/demand"
 	"github.com/penstock/penstock/seglog"
 )
 
@@ -34,6 +35,8 @@ type Consumer[T any] struct {
 	group   *Group[T]
 	cursors []*cursor[T]
 	waker   *seglog.Waker
+	budget  *demand.Budget // the topic's; nil when unbounded
+	max     int            // of Pull
 	auto    bool
 	claimed bool // this way of use is decided
 
@@ -43,7 +46,8 @@ type Consumer[T any] struct {
 }
 
 func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
-	c := &Consumer[T]{group: g, cursors: cursors, waker: seglog.NewWaker(len(cursors)), auto: g.config.AutoCommit}
+	c := &Consumer[T]{group: g, cursors: cursors, waker: seglog.NewWaker(len(cursors))}
+	c.budget, c.max, c.auto = g.topic.budget, g.config.BatchMax, g.config.AutoCommit
 	c.pending = make([]uint64, c.waker.Words())
 	for i := range cursors {
 		c.mark(i)
@@ -80,7 +84,9 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 		}
 		cur.committed = cur.read
 		cur.hold.Commit(cur.read)
-		cur.topic.freed()
+		if c.budget != nil && c.budget.Waiting() > 0 {
+			c.budget.Poke()
+		}
 		return b, true, nil
 	}
 	return c.pull(max)
@@ -103,16 +109,27 @@ func (c *Consumer[T]) pull(max int) (b Batch[T], ok bool, err error) {
 // is none. It returns an error that matches ctx.Err() and its cause when ctx
 // has ended, also when events are there (BQ-81), and the errors of TryPull.
 func (c *Consumer[T]) Pull(ctx context.Context) (Batch[T], error) {
+	if ctx.Err() != nil {
+		return Batch[T]{}, penstock.ContextError(ctx)
+	}
+	b, ok, err := c.TryPull(c.max)
+	if ok || err != nil {
+		return b, err
+	}
+	return c.wait(ctx)
+}
+
+// wait is Pull where nothing was there.
+func (c *Consumer[T]) wait(ctx context.Context) (Batch[T], error) {
 	for {
+		if err := c.waker.Wait(ctx, nil); err != nil {
+			return Batch[T]{}, err
+		}
 		if ctx.Err() != nil {
 			return Batch[T]{}, penstock.ContextError(ctx)
 		}
-		b, ok, err := c.TryPull(c.group.config.BatchMax)
-		if ok || err != nil {
+		if b, ok, err := c.pull(c.max); ok || err != nil {
 			return b, err
-		}
-		if err := c.waker.Wait(ctx, nil); err != nil {
-			return Batch[T]{}, err
 		}
 	}
 }
@@ -167,9 +184,14 @@ func (c *Consumer[T]) enter() error {
 	if c.claimed {
 		return nil
 	}
-	err := c.group.claim(pulled)
-	c.claimed = err == nil
-	return err
+	if err := c.group.claim(pulled); err != nil {
+		return err
+	}
+	for _, cur := range c.cursors {
+		cur.completed = nil // a pull begins at the commit, whatever Run had done beyond it
+	}
+	c.claimed = true
+	return nil
 }
 
 // next takes the next events of the first partition, in turn, that has any.

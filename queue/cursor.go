@@ -112,11 +112,16 @@ func (c *cursor[T]) take(max int) []T {
 		c.describe(&c.delivery, &c.runs, i, k)
 	}
 	values := c.move(k)
-	c.smooth = 0
-	if c.win.Metas == nil && !(c.saved && c.group.config.AutoCommit) {
-		c.smooth = min(c.limit, c.sweepAt, c.runsUntil)
-	}
+	c.smooth = c.smoothUntil()
 	return values
+}
+
+// smoothUntil returns up to where batches need no step but move.
+func (c *cursor[T]) smoothUntil() penstock.Offset {
+	if c.win.Metas != nil || c.saved && c.group.config.AutoCommit {
+		return 0
+	}
+	return min(c.limit, c.sweepAt, c.runsUntil)
 }
 
 // move goes on over the next k events of the window.
@@ -231,9 +236,12 @@ func (c *cursor[T]) letGo(to penstock.Offset) {
 // readable returns how many events can be taken without waiting.
 func (c *cursor[T]) readable() int { return int(c.source.end() - c.read) }
 
-// sweep gives the memory below the low-water mark back.
+// sweep gives the memory, or the segments on disk, below the low-water mark
+// back.
 func (p *partition[T]) sweep() {
 	if p.log != nil {
 		p.log.Release(p.marks.Low())
+		return
 	}
+	p.file.sweep(p.marks.Low())
 }

@@ -161,6 +161,9 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 		}
 		g.cursors = append(g.cursors, cur)
 	}
+	if t.disk != nil {
+		t.disk.attached(name)
+	}
 	for i := range c.Consumers {
 		from, to := assignment(len(t.parts), c.Consumers, i)
 		g.consumers = append(g.consumers, newConsumer(g, g.cursors[from:to]))
@@ -177,7 +180,11 @@ func (g *Group[T]) attach(p *partition[T]) (*cursor[T], error) {
 			return nil, err
 		}
 		hold := p.marks.Add(func(_, _ penstock.Offset) penstock.Offset { return commit })
-		return newCursor(g, p, hold, s), nil
+		cur := newCursor(g, p, hold, s)
+		if file, ok := s.(*fileSource[T]); ok {
+			cur.completed = file.completed()
+		}
+		return cur, nil
 	}
 	hold := p.marks.Add(func(committed, low penstock.Offset) penstock.Offset {
 		switch {
@@ -235,8 +242,10 @@ func (g *Group[T]) claim(use int32) error {
 
 // Close removes the group and frees its name: consumers that wait and every
 // later call return [penstock.ErrClosed]. What the group had not committed no
-// longer counts against the capacity (BQ-52). Batches in hands must not be
-// used any more. A second call does nothing.
+// longer counts against the capacity (BQ-52). On disk its position stays, and
+// what it has not committed is kept for it: it goes on there when it is opened
+// again; [Topic.DeleteGroup] forgets it. A batch in hands stays readable until
+// its consumer's next call. A second call does nothing.
 func (g *Group[T]) Close() error {
 	t := g.topic
 	t.groupsMu.Lock()
@@ -249,6 +258,9 @@ func (g *Group[T]) Close() error {
 			for _, c := range g.cursors {
 				c.loan.lend()
 			}
+		}
+		if t.disk != nil {
+			t.disk.parkGroup(g)
 		}
 		g.detach()
 	}

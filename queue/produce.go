@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"iter"
 	"slices"
 
@@ -37,16 +37,15 @@ func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
 	if t.closed.Load() {
 		return penstock.ErrClosed
 	}
+	if t.config.Router == nil {
+		return t.produceNext(ctx, events[0])
+	}
 	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
 		if err := t.admit(ctx, 1); err != nil {
 			return err
 		}
 	}
-	if t.config.Router != nil {
-		return t.appendKeyed(events[0])
-	}
-	t.appendNext(events[0])
-	return nil
+	return t.appendKeyed(events[0])
 }
 
 // TryProduce is Produce, except that fullness with WhenFull Fail is told by
@@ -148,14 +147,18 @@ func (t *Topic[T]) produceSlice(ctx context.Context, values []T, metas []penstoc
 		}
 	}
 	if t.budget != nil {
-		accepted := false
+		unused := len(values)
 		defer func() { // also when user code ends the goroutine (BQ-23)
-			if !accepted {
-				t.budget.Release(len(values), 0)
+			if unused > 0 {
+				t.budget.Release(unused, 0)
 			}
 		}()
 		err = t.appendSlice(ctx, values, metas, receipt)
-		accepted = err == nil
+		if kept, ok := errors.AsType[*keptCapacity](err); ok { // a part is on disk: commits give it back
+			unused -= kept.n
+		} else if err == nil {
+			unused = 0
+		}
 		return err
 	}
 	return t.appendSlice(ctx, values, metas, receipt)
@@ -170,28 +173,4 @@ func (t *Topic[T]) appendSlice(ctx context.Context, values []T, metas []penstock
 	}
 	t.appendRange(values, metas, receipt)
 	return nil
-}
-
-// admit takes the slow way to capacity for n events, which was not free.
-func (t *Topic[T]) admit(ctx context.Context, n int) error {
-	if t.closed.Load() {
-		return penstock.ErrClosed
-	}
-	if t.config.WhenFull == Fail {
-		return t.full
-	}
-	t.warnNoGroup()
-	err := t.budget.Acquire(ctx, n, 0)
-	if err != nil && !t.hasGroup() && ctx.Err() != nil {
-		return fmt.Errorf("topic %q is full and has no consumer group to make room: %w", t.config.Name, err)
-	}
-	return err
-}
-
-// warnNoGroup says once that producers wait for a group that does not exist
-// (BQ-49).
-func (t *Topic[T]) warnNoGroup() {
-	if !t.hasGroup() && !t.noTold.Swap(true) {
-		t.logger.Warn("topic is full and has no consumer group; producers wait", "capacity", t.config.Capacity)
-	}
 }

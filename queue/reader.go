@@ -67,6 +67,7 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	}
 	cur := g.cursors[partition]
 	cur.rewind()
+	cur.completed = nil // a reader begins at the commit, whatever Run had done beyond it
 	r := &Reader[T]{group: g, cursor: cur, waker: seglog.NewWaker(1)}
 	g.topic.addWaker(cur.part, r.waker.Place(0))
 	r.waker.Notify(0)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/queue"
 )
 
@@ -14,6 +15,7 @@ type storage struct{ name string }
 // storages are the ones that every case holds for.
 var storages = []storage{
 	{name: "memory"},
+	{name: "file"},
 }
 
 // forEachStorage runs a case on every storage.
@@ -25,13 +27,16 @@ func forEachStorage(t *testing.T, test func(t *testing.T, s storage)) {
 
 // open opens a topic on the storage; the test's end closes it. A missing name
 // is filled in.
-func open[T any](t testing.TB, _ storage, c queue.Config[T]) *queue.Topic[T] {
+func open[T any](t testing.TB, s storage, c queue.Config[T]) *queue.Topic[T] {
 	t.Helper()
 	if c.Name == "" {
 		c.Name = "topic"
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.name == "file" {
+		c = onDisk(t, c)
 	}
 	topic, err := queue.Open(c)
 	if err != nil {
@@ -43,6 +48,21 @@ func open[T any](t testing.TB, _ storage, c queue.Config[T]) *queue.Topic[T] {
 		}
 	})
 	return topic
+}
+
+// onDisk makes the configuration one of a topic on disk. A size of segments in
+// memory becomes the same number of events per file.
+func onDisk[T any](t testing.TB, c queue.Config[T]) queue.Config[T] {
+	t.Helper()
+	if c.Dir == "" {
+		c.Dir = t.TempDir()
+	}
+	if c.Codec == nil {
+		c.Codec = penstock.JSON[T]()
+	}
+	c.SegmentEvents, c.SegmentSize = c.SegmentSize, 0
+	c.SegmentBytes = 64 * penstock.KiB
+	return c
 }
 
 // group adds a group, one consumer unless c says otherwise.
@@ -92,7 +112,12 @@ func commit[T any](t testing.TB, c *queue.Consumer[T]) {
 func contents[T any](t testing.TB, topic *queue.Topic[T]) [][]T {
 	t.Helper()
 	g := group(t, topic, "contents", queue.GroupConfig{Consumers: topic.Partitions()})
-	defer g.Close()
+	defer func() {
+		g.Close()
+		if err := topic.DeleteGroup("contents"); err != nil && !errors.Is(err, penstock.ErrNotFound) {
+			t.Error(err)
+		}
+	}()
 	all := make([][]T, topic.Partitions())
 	for i := range all {
 		for {

@@ -33,11 +33,15 @@ type Topic[T any] struct {
 	full   error // the topic's own refusal; matches ErrFull
 	closed atomic.Bool
 	noTold atomic.Bool // the missing group was logged
-	plans  sync.Pool   // of *plan, for routed batches
+	// creditSize is what single events take from the budget at once.
+	creditSize int
+	plans      sync.Pool // of *plan, for routed batches
 
 	_       [128]byte // what producers write is kept off the lines above
 	turnMu  sync.Mutex
 	turn    int          // partition of the next round-robin event
+	credit  int          // capacity taken in advance; see admit.go
+	strict  int          // requests that want the budget to be exact
 	batches atomic.Int64 // round-robin batches that may be appending
 
 	_        [128]byte
@@ -66,7 +70,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		if err != nil {
 			return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
 		}
-		t.budget = budget
+		t.budget, t.creditSize = budget, creditSize(c.Capacity)
 	}
 	t.parts = make([]*partition[T], c.Partitions)
 	for i := range t.parts {

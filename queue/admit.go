@@ -1,0 +1,80 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// Single round-robin events hold turnMu anyway, so they take capacity from the
+// budget in advance, a few events at a time, and spend it under that lock: the
+// credit. It never makes the topic look fuller than it is: whoever does not
+// get what it asks for calls in the credit first, and while it asks, singles
+// take none in advance (strict). It overtakes nobody: it is not used while
+// requests are in line.
+
+// creditMax bounds the credit, and so what is called in at once.
+const creditMax = 64
+
+// creditSize returns how much a topic takes in advance: nothing when it is
+// small.
+func creditSize(capacity int) int { return max(1, min(creditMax, capacity/creditMax)) }
+
+// spend takes capacity for one event from the budget, and some in advance; the
+// caller holds turnMu. It returns false when that needs the slow way.
+func (t *Topic[T]) spend() bool {
+	if t.strict == 0 && t.credit == 0 && t.budget.TryAcquire(t.creditSize, 0) {
+		t.credit = t.creditSize - 1
+		return true
+	}
+	return t.budget.TryAcquire(1, 0)
+}
+
+// callIn gives the credit back to the budget and keeps it from being taken
+// again until a matching letIn.
+func (t *Topic[T]) callIn() {
+	t.turnMu.Lock()
+	n := t.credit
+	t.credit = 0
+	t.strict++
+	t.turnMu.Unlock()
+	if n > 0 {
+		t.budget.Release(n, 0)
+	}
+}
+
+func (t *Topic[T]) letIn() {
+	t.turnMu.Lock()
+	t.strict--
+	t.turnMu.Unlock()
+}
+
+// admit takes the slow way to capacity for n events, which was not free.
+func (t *Topic[T]) admit(ctx context.Context, n int) error {
+	t.callIn()
+	defer t.letIn()
+	if t.budget.TryAcquire(n, 0) {
+		return nil
+	}
+	if t.closed.Load() {
+		return penstock.ErrClosed
+	}
+	if t.config.WhenFull == Fail {
+		return t.full
+	}
+	t.warnNoGroup()
+	err := t.budget.Acquire(ctx, n, 0)
+	if err != nil && !t.hasGroup() && ctx.Err() != nil {
+		return fmt.Errorf("topic %q is full and has no consumer group to make room: %w", t.config.Name, err)
+	}
+	return err
+}
+
+// warnNoGroup says once that producers wait for a group that does not exist
+// (BQ-49).
+func (t *Topic[T]) warnNoGroup() {
+	if !t.hasGroup() && !t.noTold.Swap(true) {
+		t.logger.Warn("topic is full and has no consumer group; producers wait", "capacity", t.config.Capacity)
+	}
+}
