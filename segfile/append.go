@@ -86,7 +86,7 @@ func (p *Partition) Check(f *Frame) error {
 	if len(f.ends) == 0 {
 		return &penstock.FieldError{Field: "frame", Reason: "has no records"}
 	}
-	if n := penstock.Bytes(len(f.buf)) + penstock.Bytes(4*len(f.ends)); n > p.cfg.MaxFrame || penstock.Bytes(f.Size()) > p.cfg.MaxFrame {
+	if penstock.Bytes(f.Size()) > p.cfg.MaxFrame {
 		return fmt.Errorf("%d records in a frame of %d bytes, at most %d: %w", len(f.ends), f.Size(), int64(p.cfg.MaxFrame), penstock.ErrTooLarge)
 	}
 	return nil

@@ -7,9 +7,10 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// idleBarrier is how long a partition at level synced is idle before a barrier
-// frame proves that its last frames were synced, and the longest time that a
-// cursor stored without a sync stays unsynced.
+// idleBarrier is how long a partition at level synced is idle, at the least,
+// before a barrier frame proves that its last frames were synced; twice as long
+// at the most. It is also the longest time that a cursor stored without a sync
+// stays unsynced.
 const idleBarrier = 100 * time.Millisecond
 
 // armLocked starts the timer when something is left to do later.

@@ -1,4 +1,240 @@
 package segfile
 
-// child runs what a re-executed test binary is to do and never returns then.
-func child() {}
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// The test binary runs itself as another process with these variables set.
+const (
+	childMode = "PENSTOCK_SEGFILE_CHILD" // what to do: hold, write
+	childDir  = "PENSTOCK_SEGFILE_DIR"
+	childText = "PENSTOCK_SEGFILE_LEVEL"
+)
+
+// child runs what a re-executed test binary is to do, and does not return then.
+func child() {
+	mode := os.Getenv(childMode)
+	if mode == "" {
+		return
+	}
+	level, err := penstock.ParseDurability(os.Getenv(childText))
+	if err == nil {
+		err = childRun(mode, os.Getenv(childDir), level)
+	}
+	fmt.Fprintln(os.Stderr, "child:", err)
+	os.Exit(1)
+}
+
+func childRun(mode, dir string, level penstock.Durability) error {
+	c := small(nil, dir)
+	c.Durability, c.Partitions, c.SegmentBytes = level, 2, 32*penstock.KiB
+	l, err := Open(c)
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	if mode == "hold" {
+		select {} // until it is killed
+	}
+	// Writers append numbered records and print each when it is acknowledged.
+	errs := make(chan error)
+	for w := range 4 {
+		go func() { // ends with the process
+			p := l.Partition(w % 2)
+			for i := 0; ; i++ {
+				id := fmt.Sprintf("%d-%d-%d", os.Getpid(), w, i)
+				f := NewFrame(2)
+				f.Add([]byte(id))
+				f.Add([]byte(id + strings.Repeat("+", i%200)))
+				r, err := p.Append(context.Background(), f)
+				if err == nil {
+					_, err = r.Wait(context.Background())
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				fmt.Println(id) // one write: whole lines
+			}
+		}()
+	}
+	return <-errs
+}
+
+func startChild(t *testing.T, mode, dir string, level penstock.Durability) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childMode+"="+mode, childDir+"="+dir, childText+"="+level.String())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may be gone
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "open" {
+		t.Fatalf("the child said %q", lines.Text())
+	}
+	return cmd, lines
+}
+
+func TestSecondOpenIsRefusedUntilTheHolderIsKilled_QC63(t *testing.T) {
+	dir := t.TempDir()
+	c := small(nil, dir)
+	c.Partitions, c.SegmentBytes = 2, 32*penstock.KiB
+	l := openLog(t, c)
+	_, err := Open(c)
+	var locked *LockedError
+	if !errors.As(err, &locked) || !errors.Is(err, penstock.ErrLocked) || locked.Pid != os.Getpid() || locked.Since.IsZero() || locked.Host == "" {
+		t.Fatalf("second open in this process: %v, want one that names process %d", err, os.Getpid())
+	}
+	must(t, l.Close())
+	cmd, _ := startChild(t, "hold", dir, penstock.Synced)
+	_, err = Open(c)
+	if !errors.As(err, &locked) || locked.Pid != cmd.Process.Pid || !strings.Contains(err.Error(), strconv.Itoa(cmd.Process.Pid)) {
+		t.Fatalf("open beside another process: %v, want one that names process %d", err, cmd.Process.Pid)
+	}
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	l = openLog(t, c)
+	mustAppend(t, l.Partition(0), "it goes on")
+}
+
+func TestKill9LosesNothingAcknowledged(t *testing.T) {
+	for _, level := range []penstock.Durability{penstock.Synced, penstock.Written} {
+		t.Run(level.String(), func(t *testing.T) {
+			dir := t.TempDir()
+			rnd := rand.New(rand.NewPCG(9, uint64(level)))
+			acked := map[string]bool{}
+			kills := 10
+			for range kills {
+				cmd, lines := startChild(t, "write", dir, level)
+				for range 1 + rnd.IntN(300) { // killed after so many acknowledgements, in the middle of others
+					if !lines.Scan() {
+						t.Fatal("the child ended by itself")
+					}
+					acked[lines.Text()] = true
+				}
+				must(t, cmd.Process.Kill())
+				for lines.Scan() {
+					if id := lines.Text(); strings.Count(id, "-") == 2 {
+						acked[id] = true
+					}
+				}
+				_ = cmd.Wait() // it was killed
+			}
+			n := len(acked)
+			verifyKilled(t, dir, level, acked)
+			t.Logf("%d kills, %d acknowledged appends", kills, n)
+		})
+	}
+}
+
+// verifyKilled checks that every acknowledged append is there once, in the
+// order of its writer, whole, and that nothing else is.
+func verifyKilled(t *testing.T, dir string, level penstock.Durability, acked map[string]bool) {
+	t.Helper()
+	c := small(nil, dir)
+	c.Durability, c.Partitions, c.SegmentBytes = level, 2, 32*penstock.KiB
+	l := openLog(t, c)
+	last := map[string]int{}
+	for i := range 2 {
+		got, err := readAll(l.Partition(i), 0)
+		must(t, err)
+		if len(got)%2 != 0 {
+			t.Fatalf("partition %d has %d records, and every append has two", i, len(got))
+		}
+		for j := 0; j < len(got); j += 2 {
+			id := got[j]
+			cut := strings.LastIndexByte(id, '-')
+			n, err := strconv.Atoi(id[cut+1:])
+			must(t, err)
+			if got[j+1] != id+strings.Repeat("+", n%200) {
+				t.Fatalf("append %s is not whole", id)
+			}
+			if next, seen := last[id[:cut]]; n != next && (seen || n != 0) {
+				t.Fatalf("append %s follows number %d of its writer", id, next-1)
+			}
+			last[id[:cut]] = n + 1
+			delete(acked, id)
+		}
+	}
+	if len(acked) > 0 {
+		t.Fatalf("%d acknowledged appends are lost: %v", len(acked), acked)
+	}
+}
+
+func TestWritersInParallelKeepTheirOrder(t *testing.T) {
+	each(t, func(t *testing.T, c Config) {
+		c.SegmentBytes = 32 * penstock.KiB
+		l := openLog(t, c)
+		p := l.Partition(0)
+		const writers, each = 16, 40
+		errs := make(chan error, writers)
+		for w := range writers {
+			go func() { // ends with its appends; waited for below
+				errs <- func() error {
+					for i := range each {
+						if _, err := tryAppend(p, fmt.Sprintf("%d %d", w, i)); err != nil {
+							return err
+						}
+					}
+					return nil
+				}()
+			}()
+		}
+		r, err := p.NewReader(0)
+		must(t, err)
+		defer r.Close()
+		next, seen := map[string]int{}, 0
+		deadline := time.After(time.Minute)
+		woken := make(chan struct{}, 1)
+		p.OnReadable(func() {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		})
+		for seen < writers*each {
+			rec, err := r.Next(7)
+			must(t, err)
+			if rec.N == 0 {
+				if seen < int(p.Readable()) {
+					continue
+				}
+				select {
+				case <-woken:
+				case err := <-errs:
+					must(t, err)
+				case <-deadline:
+					t.Fatalf("%d records after a minute", seen)
+				}
+				continue
+			}
+			for i := range rec.N {
+				w, n, _ := strings.Cut(string(rec.At(i)), " ")
+				if strconv.Itoa(next[w]) != n {
+					t.Fatalf("writer %s: record %s, want %d", w, n, next[w])
+				}
+				next[w]++
+			}
+			seen += rec.N
+		}
+	})
+}

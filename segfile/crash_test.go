@@ -234,8 +234,12 @@ func TestNothingAcknowledgedIsLostByPowerLossAnywhere(t *testing.T) {
 			c := small(m, "data")
 			c.Durability = level
 			h := &history{}
-			workload(t, m, c, h, 14)
-			crashEverywhere(t, m, c, h, func(n int) bool { return n%301 == 0 })
+			rounds, every := 14, 301 // without the race detector: more
+			if raceEnabled {
+				rounds, every = 9, 1501
+			}
+			workload(t, m, c, h, rounds)
+			crashEverywhere(t, m, c, h, func(n int) bool { return n%every == 0 })
 		})
 	}
 }
@@ -491,7 +495,11 @@ func TestWaitersOfOneGroupShareOneFailure(t *testing.T) {
 	})
 	r1, err := appendAsync(p, "one")
 	must(t, err)
-	<-entered
+	select {
+	case <-entered:
+	case <-r1.Done():
+		t.Fatal("acknowledged before a sync began")
+	}
 	var waiting []Receipt
 	for range 5 {
 		r, err := appendAsync(p, "more")

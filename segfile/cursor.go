@@ -157,13 +157,14 @@ func (c *Cursor) Store(committed penstock.Offset, completed []uint64, sync bool)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if committed >= c.want.committed && c.usableLocked() == nil {
-		if committed > c.want.committed || !slices.Equal(completed, c.want.completed) {
-			c.want.committed = committed
-			c.want.completed = append(c.want.completed[:0], completed...)
-			c.want.touched = true
-			c.wanted++
-		}
+	if err := c.usableLocked(); err != nil {
+		return err
+	}
+	if committed > c.want.committed || committed == c.want.committed && !slices.Equal(completed, c.want.completed) {
+		c.want.committed = committed
+		c.want.completed = append(c.want.completed[:0], completed...)
+		c.want.touched = true
+		c.wanted++
 	}
 	return c.flushLocked(c.wanted, sync)
 }

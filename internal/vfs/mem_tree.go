@@ -88,8 +88,9 @@ func (t *tree) applyEntry(r *record) {
 			t.dirs[path] = map[string]entry{} // else: its own entries reached the disk before it did
 		}
 	case OpRename:
-		entries[r.to] = entries[r.name]
+		e := entries[r.name]
 		delete(entries, r.name)
+		entries[r.to] = e // also when it is the same name
 	case OpRemove:
 		if entries[r.name].dir {
 			delete(t.dirs, join(r.dir, r.name))

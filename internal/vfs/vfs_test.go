@@ -138,6 +138,7 @@ func TestEntriesRenameRemoveListStat(t *testing.T) {
 		must(t, f.Mkdir(j("d")))
 		create(t, f, j("d", "x"), "")
 		must(t, f.Rename(j("a"), j("b")))
+		must(t, f.Rename(j("b"), j("b")))
 		must(t, f.SyncDir(dir))
 		names, err := f.List(dir)
 		must(t, err)

@@ -1,0 +1,262 @@
+package segfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+)
+
+func TestCursorKeepsProgressAndNeverGoesBack(t *testing.T) {
+	each(t, func(t *testing.T, c Config) {
+		l := openLog(t, c)
+		mustAppend(t, l.Partition(0), "a", "b", "c", "d", "e")
+		cs, err := l.Cursors("g", StartEarliest)
+		must(t, err)
+		cur := cs[0]
+		must(t, cur.Store(2, []uint64{0b100, 0, 0}, true))
+		must(t, cur.Store(1, nil, true)) // late: changes nothing
+		if cur.Committed() != 2 || !slices.Equal(cur.Completed(), []uint64{0b100}) {
+			t.Fatalf("at %d with %b, want 2 with 100", cur.Committed(), cur.Completed())
+		}
+		wantErr(t, cur.Store(6, nil, true), penstock.ErrOffsetOutOfRange)
+		wantErr(t, cur.Store(2, slices.Repeat([]uint64{1}, CompletedMax/64+1), true), penstock.ErrInvalid)
+		must(t, cur.Store(2, slices.Repeat([]uint64{3}, CompletedMax/64), false))
+		must(t, cur.Store(3, []uint64{0b10}, false))
+		must(t, l.Close())
+		wantErr(t, cur.Store(4, nil, true), penstock.ErrClosed)
+		l = openLog(t, c)
+		if g := l.Partition(0).Groups(); len(g) != 1 || g[0] != (GroupInfo{"g", 3}) {
+			t.Fatalf("groups %v before any is opened, want g at 3", g)
+		}
+		cs, err = l.Cursors("g", StartLatest)
+		must(t, err)
+		if cs[0].Committed() != 3 || !slices.Equal(cs[0].Completed(), []uint64{0b10}) {
+			t.Fatalf("reopened at %d with %b, want 3 with 10", cs[0].Committed(), cs[0].Completed())
+		}
+		late, err := l.Cursors("late", StartLatest)
+		must(t, err)
+		if late[0].Committed() != 5 {
+			t.Fatalf("a group that starts at the latest stands at %d, want 5", late[0].Committed())
+		}
+		must(t, l.DeleteGroup("g"))
+		wantErr(t, l.DeleteGroup("g"), penstock.ErrNotFound)
+		if got := l.Groups(); !slices.Equal(got, []string{"late"}) {
+			t.Fatalf("groups %v after a deletion, want late", got)
+		}
+	})
+}
+
+func TestGroupIsMadeInAllPartitionsOrNone_QC53(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	c.Partitions = 3
+	l := openLog(t, c)
+	blocker := "data/orders/p00001/groups/g.slot"
+	must(t, m.Mkdir(blocker))
+	_, err := l.Cursors("g", StartEarliest)
+	if err == nil {
+		t.Fatal("a position was made over a directory")
+	}
+	for i := range 3 {
+		names, err := m.List(fmt.Sprintf("data/orders/p%05d/groups", i))
+		must(t, err)
+		if want := i == 1; want != (len(names) > 0) {
+			t.Fatalf("partition %d holds %v after the failure", i, names)
+		}
+	}
+	must(t, m.Remove(blocker))
+	cs, err := l.Cursors("g", StartEarliest)
+	must(t, err)
+	if len(cs) != 3 || cs[2].Partition() != 2 || cs[2].Group() != "g" {
+		t.Fatalf("%d positions", len(cs))
+	}
+}
+
+func TestConcurrentStoresShareWrites(t *testing.T) {
+	m := vfs.NewMem()
+	l := openLog(t, small(m, "data"))
+	p := l.Partition(0)
+	for range 64 {
+		mustAppend(t, p, "x")
+	}
+	cs, err := l.Cursors("g", StartEarliest)
+	must(t, err)
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() { // ends with its store
+			if err := cs[0].Store(penstock.Offset(i+1), nil, i%2 == 0); err != nil {
+				t.Error(err)
+			}
+			if got := cs[0].Committed(); got < penstock.Offset(i+1) {
+				t.Errorf("committed %d after a store of %d", got, i+1)
+			}
+		})
+	}
+	all.Wait()
+	if cs[0].Committed() != 64 {
+		t.Fatalf("committed %d, want 64", cs[0].Committed())
+	}
+}
+
+func TestFailedCommitMovesNothingAndSticks(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	l := openLog(t, c)
+	mustAppend(t, l.Partition(0), "a", "b", "c")
+	cs, err := l.Cursors("g", StartEarliest)
+	must(t, err)
+	must(t, cs[0].Store(1, nil, true))
+	eio := errors.New("input/output error")
+	m.SetFault(func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpSync && strings.HasSuffix(op.Name, ".slot.tmp") {
+			return vfs.Fault{Err: eio}
+		}
+		return vfs.Fault{}
+	})
+	wantErr(t, cs[0].Store(2, nil, true), penstock.ErrUnknownOutcome)
+	m.SetFault(nil)
+	wantErr(t, cs[0].Store(3, nil, true), eio)
+	if cs[0].Committed() != 1 {
+		t.Fatalf("committed %d after a failed commit, want 1", cs[0].Committed())
+	}
+	mustAppend(t, l.Partition(0), "others go on")
+}
+
+// TestPositionsInTheWrongPlace_FM19 is the table of reliability FM-19.
+func TestPositionsInTheWrongPlace_FM19(t *testing.T) {
+	const slot = "data/orders/p00000/groups/billing%2F%45%55.slot"
+	store := func(level penstock.Durability, at penstock.Offset, bits ...uint64) func(t *testing.T, m *vfs.Mem) {
+		return func(t *testing.T, m *vfs.Mem) {
+			b := snapshot(t, m, slot)
+			o := owner{topic: uuid(b[16:32])}
+			s := stored{group: penstock.HashKey("billing/EU"), committed: at, synced: level == penstock.Synced, completed: bits}
+			overwrite(t, m, slot, encodeSlot(cursorMark, 1000, o, s.encode()), 0)
+		}
+	}
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, m *vfs.Mem)
+		at    penstock.Offset
+		err   error
+	}{
+		"behind":           {store(penstock.Synced, 2), 2, nil},
+		"ahead, synced":    {store(penstock.Synced, 500), 0, penstock.ErrCorrupt},
+		"ahead, written":   {store(penstock.Written, 500, 1), 16, nil}, // nats-server 6600
+		"garbage":          {func(t *testing.T, m *vfs.Mem) { overwrite(t, m, slot, []byte(strings.Repeat("?", 8192)), 0) }, 0, penstock.ErrCorrupt},
+		"empty":            {func(t *testing.T, m *vfs.Mem) { f, err := m.Open(slot, true); must(t, err); must(t, f.Truncate(0)) }, 0, penstock.ErrCorrupt},
+		"missing":          {func(t *testing.T, m *vfs.Mem) { must(t, m.Remove(slot)) }, 0, nil},
+		"of another group": {func(t *testing.T, m *vfs.Mem) { overwriteGroup(t, m, slot) }, 0, penstock.ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := copyTree(t, golden)
+			c.spoil(t, m)
+			l := openLog(t, goldenConfig(m, "data"))
+			mustAppend(t, l.Partition(0), "new") // offset 16 is used again, for another event
+			cs, err := l.Cursors("billing/EU", StartEarliest)
+			if c.err != nil {
+				wantErr(t, err, c.err)
+				if _, err := l.Cursors("another", StartEarliest); err != nil {
+					t.Fatalf("another group suffers: %v", err)
+				}
+				return
+			}
+			must(t, err)
+			if cs[0].Committed() != c.at || name == "ahead, written" && cs[0].Completed() != nil {
+				t.Fatalf("group at %d with %b, want %d", cs[0].Committed(), cs[0].Completed(), c.at)
+			}
+		})
+	}
+}
+
+func overwriteGroup(t *testing.T, m *vfs.Mem, slot string) {
+	t.Helper()
+	b := snapshot(t, m, slot)
+	s := stored{group: penstock.HashKey("someone else"), committed: 3}
+	overwrite(t, m, slot, encodeSlot(cursorMark, 1000, owner{topic: uuid(b[16:32])}, s.encode()), 0)
+}
+
+func TestCompletionsBehindTheEndAreDropped(t *testing.T) {
+	all := []uint64{^uint64(0), ^uint64(0), ^uint64(0)}
+	for _, c := range []struct {
+		committed, end penstock.Offset
+		want           []uint64
+	}{
+		{10, 10, nil},
+		{10, 5, nil},
+		{10, 11, []uint64{1}},
+		{10, 74, []uint64{^uint64(0)}},
+		{10, 75, []uint64{^uint64(0), 1}},
+		{10, 1000, all},
+	} {
+		if got := trimWords(completedBelow(all, c.committed, c.end)); !slices.Equal(got, c.want) {
+			t.Errorf("committed %d, end %d: %x, want %x", c.committed, c.end, got, c.want)
+		}
+	}
+}
+
+func TestTrimDeletesWholeSealedSegments(t *testing.T) {
+	each(t, func(t *testing.T, c Config) {
+		c.SegmentEvents = 2
+		l := openLog(t, c)
+		p := l.Partition(0)
+		for i := range 7 {
+			mustAppend(t, p, fmt.Sprint(i))
+		}
+		r, err := p.NewReader(0)
+		must(t, err)
+		defer r.Close()
+		must(t, p.Trim(3))
+		if p.Earliest() != 2 || p.Stats().Segments != 3 {
+			t.Fatalf("earliest %d, %d segments after a trim below 3, want 2 and 3", p.Earliest(), p.Stats().Segments)
+		}
+		_, err = r.Next(1)
+		wantErr(t, err, penstock.ErrOffsetOutOfRange)
+		wantRecords(t, p, 2, "2", "3", "4", "5", "6")
+		must(t, p.Trim(100))
+		wantRecords(t, p, 6, "6")
+		mustAppend(t, p, "7") // fills the segment: sealed
+		must(t, p.Trim(8))
+		if p.Earliest() != 8 || p.Stats().Segments != 0 {
+			t.Fatalf("earliest %d, %d segments, want none", p.Earliest(), p.Stats().Segments)
+		}
+		must(t, l.Close())
+		l = openLog(t, c)
+		p = l.Partition(0)
+		if o := mustAppend(t, p, "8"); o != 8 {
+			t.Fatalf("appended at %d after everything was trimmed, want 8", o)
+		}
+		wantRecords(t, p, 8, "8")
+	})
+}
+
+func TestFileThatCannotBeRemovedIsTriedAgain_BQ125(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	c.SegmentEvents = 2
+	l := openLog(t, c)
+	p := l.Partition(0)
+	for i := range 5 {
+		mustAppend(t, p, fmt.Sprint(i))
+	}
+	busy := errors.New("text file busy")
+	m.SetFault(func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpRemove {
+			return vfs.Fault{Err: busy}
+		}
+		return vfs.Fault{}
+	})
+	wantErr(t, p.Trim(4), busy)
+	if p.Earliest() != 4 {
+		t.Fatalf("earliest %d, want 4: the trim is valid", p.Earliest())
+	}
+	m.SetFault(nil)
+	must(t, p.Trim(0))
+	if names, _ := m.List("data/orders/p00000"); len(names) != 3 { // one segment, groups, state.slot
+		t.Fatalf("files %v", names)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package segfile
+
+const raceEnabled = false
