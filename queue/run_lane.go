@@ -45,8 +45,8 @@ type lane[T any] struct {
 	sized       int
 	sizedBytes  penstock.Bytes
 
-	unsettled atomic.Int64                   // read by others
-	blocked   atomic.Pointer[settle.Blocked] // read by others; nil when not
+	waiting atomic.Int64                   // events that failed and are not in hand; read by others
+	blocked atomic.Pointer[settle.Blocked] // read by others; nil when not
 }
 
 // begin continues from the commit.
@@ -59,7 +59,7 @@ func (l *lane[T]) begin() error {
 		return err
 	}
 	l.machine, l.lingerUntil, l.storeAt, l.troubled = m, time.Time{}, time.Time{}, false
-	l.unsettled.Store(0)
+	l.waiting.Store(0)
 	l.blocked.Store(nil)
 	l.cur.rewind()
 	l.consumer.mark(l.index)
@@ -105,7 +105,7 @@ func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
 	n = l.cutToBytes(n)
 	if again {
 		l.reason = flushRetry
-	} else if l.reason == flushLinger && now.Before(l.lingerUntil) {
+	} else if l.reason == flushLinger && l.lingers(now) {
 		return settle.Span{}, nil, nil
 	}
 	span, ok := l.machine.Next(now, l.cur.read+penstock.Offset(n), n)
@@ -116,22 +116,27 @@ func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
 	return span, l.cur.take(span.Len()), nil
 }
 
-// filling reports whether a batch is to wait for more events, and starts the
-// wait when the first event is seen. With a limit in bytes the events must be
-// looked at first, so the answer is left to the caller.
+// filling reports whether a batch waits for more events, as far as that can be
+// told without looking at them: with a limit in bytes it cannot.
 func (l *lane[T]) filling(now time.Time, max int) bool {
-	linger := l.group.config.Linger
-	if linger == 0 {
+	if l.group.config.Linger == 0 || l.group.config.BatchBytes > 0 {
 		return false
 	}
 	n := l.cur.readable()
-	if n == 0 {
+	return n > 0 && n < max && l.lingers(now)
+}
+
+// lingers reports whether Linger still runs for the events that are there, and
+// starts it when they are seen for the first time.
+func (l *lane[T]) lingers(now time.Time) bool {
+	linger := l.group.config.Linger
+	if linger == 0 {
 		return false
 	}
 	if l.lingerUntil.IsZero() {
 		l.lingerUntil = now.Add(linger)
 	}
-	return n < max && l.group.config.BatchBytes == 0 && now.Before(l.lingerUntil)
+	return now.Before(l.lingerUntil)
 }
 
 // cutToBytes returns how many of the next n events fit BatchBytes, at least
@@ -175,8 +180,8 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 	if err := l.machine.Settle(now, span, failed...); err != nil {
 		return err
 	}
-	l.unsettled.Store(int64(l.machine.Unsettled()))
 	if l.troubled || len(failed) > 0 {
+		l.noteWaiting()
 		l.noteBlocked()
 	}
 	if !l.cur.saved || l.group.topic.pressed() || l.holdsMuch() {
@@ -194,6 +199,10 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 func (l *lane[T]) holdsMuch() bool {
 	capacity := l.group.topic.config.Capacity
 	return capacity > 0 && l.machine.Committed()-l.cur.committed >= penstock.Offset(max(1, capacity/4))
+}
+
+func (l *lane[T]) noteWaiting() {
+	l.waiting.Store(int64(l.machine.Unsettled() - l.machine.InHand()))
 }
 
 func (l *lane[T]) noteBlocked() {
@@ -217,7 +226,6 @@ func (l *lane[T]) commitNow(span settle.Span) error {
 // afterAutoCommit gives back the memory of events that were committed before
 // they were handled.
 func (l *lane[T]) afterAutoCommit() error {
-	l.unsettled.Store(0)
 	if l.cur.committed >= l.cur.sweepAt {
 		l.cur.letGo(l.cur.committed)
 	}

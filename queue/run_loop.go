@@ -21,6 +21,7 @@ type pusher[T any] struct {
 	lanes    []*lane[T]
 	logger   *slog.Logger
 	counts   pushCounts // read by others
+	own      ownCounts  // not yet shown to others
 	turn     int
 	timer    *time.Timer
 
@@ -82,6 +83,7 @@ func (p *pusher[T]) where() string { return fmt.Sprintf("group %s", p.group.name
 
 // end commits what is settled and leaves the run.
 func (p *pusher[T]) end(err error) {
+	p.showIdle()
 	if p.group.closed.Load() {
 		for _, l := range p.lanes {
 			l.cur.loan.end()
@@ -158,9 +160,15 @@ func (p *pusher[T]) round() (busy bool, err error) {
 // deliver hands one span to user code and settles it.
 func (p *pusher[T]) deliver(l *lane[T], span settle.Span, values []T) error {
 	p.hand = inHand[T]{l, span, values}
-	l.unsettled.Store(int64(l.machine.Unsettled()))
-	p.counts.busySince.Store(p.group.topic.clock.UnixNano())
 	l.cur.delivery.Attempt = span.Attempt
+	if l.troubled {
+		l.noteWaiting()
+	}
+	if !span.DeadLetter {
+		p.own.delivered += uint64(len(values))
+		p.own.flushed[l.reason]++
+	}
+	p.showBusy(len(values))
 	if span.DeadLetter {
 		p.dead = l.deadEvents(p.dead[:0], span, values)
 		return p.settle(p.callDeadLetter(p.dead))
@@ -170,8 +178,6 @@ func (p *pusher[T]) deliver(l *lane[T], span settle.Span, values []T) error {
 			return err
 		}
 	}
-	p.counts.delivered.Add(uint64(len(values)))
-	p.counts.flushed[l.reason].Add(1)
 	return p.settle(p.callHandler(penstock.NewBatch(values, &l.cur.delivery)))
 }
 
@@ -218,7 +224,6 @@ func (p *pusher[T]) settle(err error) error {
 	l, span := p.hand.lane, p.hand.span
 	marked := l.cur.delivery.Settle()
 	p.hand = inHand[T]{}
-	p.counts.busySince.Store(0)
 	clear(p.dead)
 	switch {
 	case p.group.config.AutoCommit && !span.DeadLetter:
@@ -264,6 +269,7 @@ func (p *pusher[T]) hasWork() bool {
 // sleep waits for new events, for the next thing that is due, or for the next
 // step of the run's end.
 func (p *pusher[T]) sleep() error {
+	p.showIdle()
 	if err := p.commitUnderPressure(); err != nil {
 		return err
 	}
@@ -309,13 +315,4 @@ func (p *pusher[T]) alarm() <-chan time.Time {
 		p.timer.Reset(wait)
 	}
 	return p.timer.C
-}
-
-// unsettled returns how many events were taken and are not settled. It is safe
-// for concurrent use.
-func (p *pusher[T]) unsettled() (n int) {
-	for _, l := range p.lanes {
-		n += int(l.unsettled.Load())
-	}
-	return n
 }

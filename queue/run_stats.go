@@ -24,8 +24,8 @@ type RunStats struct {
 
 	// Unsettled events were taken and are neither settled nor given up.
 	Unsettled int
-	// BusySince is when the handler call that has run the longest began; zero
-	// when no handler runs.
+	// BusySince is when the handler call that has run the longest began, to
+	// about a millisecond; zero when no handler runs.
 	BusySince time.Time
 	// Blocked has a line for each partition whose events wait for a failed
 	// one.
@@ -48,7 +48,56 @@ type pushCounts struct {
 	deadLettered atomic.Uint64
 	flushed      [flushReasons]atomic.Uint64
 	busySince    atomic.Int64 // in Unix nanoseconds; 0 when no user code runs
+	inHand       atomic.Int64 // events; of the call since busySince
 	_            [128]byte
+}
+
+// ownCounts are what a pusher counts per batch. They are shown to others when
+// the topic's coarse clock has moved on, about every millisecond, and before
+// the pusher sleeps, so that small batches do not pay for it.
+type ownCounts struct {
+	delivered uint64
+	flushed   [flushReasons]uint64
+	stamp     int64 // shown as busySince
+	inHand    int   // shown
+}
+
+// showBusy says that user code gets n events now.
+func (p *pusher[T]) showBusy(n int) {
+	stamp := p.group.topic.clock.UnixNano()
+	if stamp == p.own.stamp && n == p.own.inHand {
+		return
+	}
+	p.own.stamp, p.own.inHand = stamp, n
+	p.show()
+}
+
+// showIdle says that no user code runs.
+func (p *pusher[T]) showIdle() {
+	if p.own.stamp != 0 {
+		p.own.stamp, p.own.inHand = 0, 0
+		p.show()
+	}
+}
+
+func (p *pusher[T]) show() {
+	c := &p.counts
+	c.delivered.Store(p.own.delivered)
+	for i := range p.own.flushed {
+		c.flushed[i].Store(p.own.flushed[i])
+	}
+	c.inHand.Store(int64(p.own.inHand))
+	c.busySince.Store(p.own.stamp)
+}
+
+// unsettled returns how many events were taken and are not settled. It is safe
+// for concurrent use.
+func (p *pusher[T]) unsettled() int {
+	n := int(p.counts.inHand.Load())
+	for _, l := range p.lanes {
+		n += int(l.waiting.Load())
+	}
+	return n
 }
 
 func (g *Group[T]) runStats() RunStats {
