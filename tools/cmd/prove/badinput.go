@@ -67,7 +67,7 @@ func badCases() []badCase {
 	deep := []byte(`{"id":"a","x":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`)
 	third := append(lines(0, 2), "{\"id\":\n"...)
 	return []badCase{
-		{"malformed line", "POST", topic, ndjson, third, 400, "line 3"},
+		{"malformed line", "POST", topic, ndjson, third, 400, `"line":3`},
 		{"not an object", "POST", topic, object, []byte(`[1,2]`), 400, ""},
 		{"empty body", "POST", topic, object, nil, 400, ""},
 		{"too deep", "POST", topic, object, deep, 400, ""},

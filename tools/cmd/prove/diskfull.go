@@ -90,7 +90,8 @@ func fill(dir string, level penstock.Durability) error {
 	if acked == 0 {
 		return errors.New("the disk was full at once")
 	}
-	if err := drainFull(g, acked/2, true); err != nil {
+	half := acked / 2
+	if err := readFull(g, 0, acked, half); err != nil {
 		return fmt.Errorf("while the disk is full: %w", err)
 	}
 	if err := os.Remove(ballast); err != nil {
@@ -106,14 +107,13 @@ func fill(dir string, level penstock.Durability) error {
 	if topic, err = openFull(dir, level); err != nil {
 		return err
 	}
-	audit, err := topic.Group("audit", queue.GroupConfig{})
-	if err != nil {
+	if g, err = topic.Group("work", queue.GroupConfig{}); err != nil {
 		return err
 	}
-	if err := drainFull(audit, acked+more, false); err != nil {
+	if err := readFull(g, half, acked+more, 0); err != nil {
 		return fmt.Errorf("after a restart: %w", err)
 	}
-	fmt.Printf("%v: %d events before ErrDiskFull, %d after room was made, all there\n", level, acked, more)
+	fmt.Printf("%v: %d events before ErrDiskFull, %d after room was made, all there; %d committed while it was full\n", level, acked, more, half)
 	return topic.Close()
 }
 
@@ -129,19 +129,20 @@ func produceUntil(topic *queue.Topic[[]byte], first, most int) (n int, err error
 	return n, nil
 }
 
-// drainFull reads n events in order and, if told so, commits them.
-func drainFull(g *queue.Group[[]byte], n int, commit bool) error {
+// readFull reads the events [from, to), which must be the next ones of the
+// group, and commits those below commit on the way.
+func readFull(g *queue.Group[[]byte], from, to, commit int) error {
 	r, err := g.Reader(0)
 	if err != nil {
 		return err
 	}
-	for i := 0; i < n; {
-		b, ok, err := r.Read(min(100, n-i))
+	for i := from; i < to; {
+		b, ok, err := r.Read(100)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("%d of %d events are there", i, n)
+			return fmt.Errorf("the events end at %d of %d", i, to)
 		}
 		for _, v := range b.Values() {
 			if !bytes.HasPrefix(v, []byte(strconv.Itoa(i)+".")) {
@@ -149,8 +150,8 @@ func drainFull(g *queue.Group[[]byte], n int, commit bool) error {
 			}
 			i++
 		}
-		if commit {
-			if err := r.Commit(r.Next()); err != nil {
+		if commit > 0 {
+			if err := r.Commit(min(r.Next(), penstock.Offset(commit))); err != nil {
 				return fmt.Errorf("commit: %w", err)
 			}
 		}

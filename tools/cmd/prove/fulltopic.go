@@ -35,7 +35,7 @@ var fullTopic = attack{
 				if refused > 0 {
 					afterwards++
 				}
-				if held := accepted - n.reported("emails"); held > 2*capacity {
+				if held := accepted - n.reported("emails"); held > capacity {
 					return "", fmt.Errorf("%d events were accepted and not settled, the capacity is %d", held, capacity)
 				}
 			case http.StatusTooManyRequests:

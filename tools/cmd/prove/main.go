@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -66,6 +67,7 @@ func main() {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(childMain(role))
 	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the warnings of attacked topics are expected
 	list := flag.Bool("list", false, "only list the attacks")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
