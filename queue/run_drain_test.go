@@ -14,7 +14,7 @@ import (
 
 type ctxKey struct{}
 
-func TestRunningHandlerFinishesWhenRunEnds(t *testing.T) {
+func TestRunningHandlerFinishesWhenRunEnds_QC49(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
 		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2})

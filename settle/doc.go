@@ -14,8 +14,8 @@
 // commit, so that the completed ones fit a small bitmap that is stored with
 // the commit (ADR 0008).
 //
-// A key whose event keeps failing can be set aside with all events that follow
-// it; [Parking] counts what is set aside, so that it stays bounded.
+// A failed event is retried in its place: new events wait behind it, so that
+// the order of the partition is kept.
 //
 // Offsets may be any numbers that rise by one, for example the sequence
 // numbers of one stream.
