@@ -18,7 +18,7 @@ func (p *Partition) armLocked() {
 	if p.armed || p.closing || p.broken != nil || p.fault != nil {
 		return
 	}
-	wait := idleBarrier
+	wait := p.log.seams.idle
 	switch {
 	case p.cfg.Durability == penstock.Written && p.written != p.safe:
 		wait = p.cfg.SyncEvery.Interval

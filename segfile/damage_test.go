@@ -117,7 +117,7 @@ func crashed(t testing.TB) (*vfs.Mem, Config, int64) {
 	for _, r := range goldenRecords() {
 		mustAppend(t, l.Partition(0), r)
 	}
-	end := l.Partition(0).written.pos
+	end := writtenPos(l.Partition(0))
 	m.Kill()
 	_ = l.Close() // of a dead process
 	return m, c, end
@@ -342,7 +342,7 @@ func TestHoleInTheTailNeverComesBack(t *testing.T) {
 	rebuilt := vfs.NewMem()
 	c.FS = rebuilt
 	rebuild(t, rebuilt, c, bytes[:end], 0, len(bytes))
-	l, err := Open(c)
+	l, err := open(c, fixed(3))
 	must(t, err)
 	p := l.Partition(0)
 	seg, epoch := p.written.seg, p.w.epoch

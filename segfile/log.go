@@ -25,6 +25,7 @@ const lockName = "LOCK"
 type seams struct {
 	now    func() time.Time
 	random func() uint64
+	idle   time.Duration // before a barrier
 }
 
 // Log is one topic on disk. It is safe for concurrent use.
@@ -71,7 +72,7 @@ func (e *LockedError) Is(target error) bool { return target == penstock.ErrLocke
 // [penstock.ErrUnsupported], a later major version wrote it;
 // [penstock.ErrCorrupt], topic.json is damaged or missing beside data.
 func Open(c Config) (*Log, error) {
-	return open(c, seams{now: time.Now, random: rand.Uint64})
+	return open(c, seams{now: time.Now, random: rand.Uint64, idle: idleBarrier})
 }
 
 func open(c Config, s seams) (*Log, error) {

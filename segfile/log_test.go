@@ -42,10 +42,10 @@ func small(fs vfs.FS, dir string) Config {
 	return Config{FS: fs, Dir: dir, Topic: "orders", Codec: "raw/1", Router: "round-robin/1", SegmentBytes: 8 * penstock.KiB, Logger: quiet}
 }
 
-// fixed gives the same bytes each time.
+// fixed gives the same bytes each time, and no barrier in between.
 func fixed(seed uint64) seams {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	return seams{now: func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }, random: rnd.Uint64}
+	return seams{now: func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }, random: rnd.Uint64, idle: time.Hour}
 }
 
 func openLog(t testing.TB, c Config) *Log {

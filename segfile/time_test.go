@@ -143,16 +143,16 @@ func TestIdleBarrierProvesTheLastGroup(t *testing.T) {
 		p := l.Partition(0)
 		mustAppend(t, p, "a")
 		mustAppend(t, p, "last")
-		at := p.written.pos
+		at := writtenPos(p)
 		time.Sleep(2 * idleBarrier)
 		synctest.Wait()
-		if p.written.pos != at+frameHeaderSize {
-			t.Fatalf("position %d after idle time, want a barrier behind %d", p.written.pos, at)
+		if writtenPos(p) != at+frameHeaderSize {
+			t.Fatalf("position %d after idle time, want a barrier behind %d", writtenPos(p), at)
 		}
 		syncs := p.Stats().Syncs
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if p.written.pos != at+frameHeaderSize || p.Stats().Syncs != syncs {
+		if writtenPos(p) != at+frameHeaderSize || p.Stats().Syncs != syncs {
 			t.Fatal("an idle partition writes on")
 		}
 		m.Kill()
@@ -168,6 +168,12 @@ func TestIdleBarrierProvesTheLastGroup(t *testing.T) {
 		}
 		wantPrefixOf(t, p, "a")
 	})
+}
+
+func writtenPos(p *Partition) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.written.pos
 }
 
 func wantPrefixOf(t *testing.T, p *Partition, want ...string) {
