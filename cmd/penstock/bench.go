@@ -62,8 +62,12 @@ func (c *benchCmd) table(e *env, rows []bench.Row) error {
 	t := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "row\tns/event\tevents/s\tallocs/event\tbaseline ns\tratio\t  baseline")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%.2f\t%.0f\t%.4f\t%.2f\t%.2f\t  %s\n",
-			r.Name, r.NsPerEvent, r.EventsPerS, r.AllocsPerEvent, r.BaselineNs, r.Ratio, r.Baseline)
+		latency := ""
+		if r.P50 > 0 {
+			latency = fmt.Sprintf("  (ours: p50 %.1f, p99 %.1f, p99.9 %.1f us)", r.P50/1e3, r.P99/1e3, r.P999/1e3)
+		}
+		fmt.Fprintf(t, "%s\t%.2f\t%.0f\t%.4f\t%.2f\t%.2f\t  %s%s\n",
+			r.Name, r.NsPerEvent, r.EventsPerS, r.AllocsPerEvent, r.BaselineNs, r.Ratio, r.Baseline, latency)
 	}
 	return t.Flush()
 }

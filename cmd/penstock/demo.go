@@ -147,7 +147,7 @@ func countLines(r io.Reader) (n int, err error) {
 // conclude prints the verdict and turns it into the exit code.
 func (c *demoCmd) conclude(e *env, r demo.Result, jsonOnly bool) error {
 	if !jsonOnly {
-		if err := demo.WriteSummary(e.stdout, r.Verdict); err != nil {
+		if err := demo.WriteSummary(e.stdout, r); err != nil {
 			return err
 		}
 	}

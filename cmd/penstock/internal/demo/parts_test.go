@@ -395,10 +395,10 @@ func TestSummaryTable(t *testing.T) {
 		l.Handled(wire.Billing, i)
 	}
 	var b strings.Builder
-	if err := WriteSummary(&b, l.Verdict()); err != nil {
+	if err := WriteSummary(&b, Result{Verdict: l.Verdict(), Foreign: 4321}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"billing", "1,234", "produced 1,234 events"} {
+	for _, want := range []string{"billing", "1,234", "produced 1,234 events", "took 4,321 events of earlier runs"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())
 		}

@@ -24,6 +24,7 @@ type Result struct {
 	judge.Verdict
 	Faults      []string // why the run is not good; nil = good
 	Left        string   // what was not handled, in words; "" = nothing
+	Foreign     uint64   // reports of events that an earlier run or another producer sent
 	Interrupted bool     // ctx ended before the run had done what was asked of it
 }
 
@@ -237,7 +238,7 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 	r.record.with(func(l *judge.Ledger) { v = l.Verdict() })
 	v.EventsPerSec = tenths(float64(v.Produced) / max(r.seconds, 0.001))
 	v.RSSMaxMiB = tenths(float64(max(ownRSS(), r.child.rss(), r.watcher.rss())) / (1 << 20))
-	res := Result{Verdict: v, Faults: v.Faults(r.config.Crash), Left: r.leftInWords(v)}
+	res := Result{Verdict: v, Faults: v.Faults(r.config.Crash), Left: r.leftInWords(v), Foreign: r.hub.foreign.Load()}
 	if r.early != nil {
 		res.Faults = append([]string{r.early.Error()}, res.Faults...)
 	}

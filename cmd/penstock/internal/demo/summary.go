@@ -5,12 +5,12 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/judge"
 	"github.com/penstock/penstock/cmd/penstock/internal/wire"
 )
 
-// WriteSummary writes the verdict as a table for people.
-func WriteSummary(w io.Writer, v judge.Verdict) error {
+// WriteSummary writes a result as a table for people.
+func WriteSummary(w io.Writer, r Result) error {
+	v := r.Verdict
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "\ngroup\tdelivered\tdistinct\tduplicates\tdead\tlost\tout of order\tmax lag\t\n")
 	for _, name := range wire.Groups {
@@ -23,6 +23,9 @@ func WriteSummary(w io.Writer, v judge.Verdict) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if r.Foreign > 0 {
+		fmt.Fprintf(w, "\nhandlers also took %s events of earlier runs or of other producers\n", count(float64(r.Foreign)))
 	}
 	_, err := fmt.Fprintf(w, "\nproduced %s events at %s/s, unknown %s, crashes %d, largest process %.0f MiB\n",
 		count(float64(v.Produced)), count(v.EventsPerSec), count(float64(v.Unknown)), v.Crashes, v.RSSMaxMiB)

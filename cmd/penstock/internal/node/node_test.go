@@ -347,6 +347,37 @@ func TestNodeFromEdgeToEveryGroup(t *testing.T) {
 	}
 }
 
+func TestFullTopicAnswers429(t *testing.T) {
+	t.Parallel()
+	f := newFakeDriver(t)
+	f.partner = func([]string) (int, []string) { return http.StatusOK, nil }
+	url, stop := life(t, wire.NodeConfig{
+		Run: "run", Incarnation: 1, Dir: t.TempDir(), Durability: "written", Partitions: 2, Capacity: 10,
+		SlowRate: 0.001, DriverURL: f.url, Secret: "secret", Drain: time.Second,
+	})
+	post := func(n int) *http.Response {
+		resp, err := http.Post(url+wire.PathTopics+wire.Topic, "application/x-ndjson", strings.NewReader(strings.Repeat("{}\n", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+	if r := post(8); r.StatusCode != http.StatusAccepted {
+		t.Fatalf("8 of 10: %s", r.Status)
+	}
+	if r := post(3); r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") != "1" {
+		t.Errorf("11 of 10: %s, Retry-After %q", r.Status, r.Header.Get("Retry-After"))
+	}
+	if r := post(2); r.StatusCode != http.StatusAccepted {
+		t.Errorf("10 of 10, after a refusal: %s", r.Status)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
 func TestSecondNodeOnOneDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFakeDriver(t)
