@@ -345,3 +345,55 @@ func TestTestsDoNotSleep(t *testing.T) {
 		}
 	})
 }
+
+// TestEveryGoroutineSaysWhatItIs: above each start of a goroutine, or beside
+// it, stands what it is, who stops it and who waits for it.
+func TestEveryGoroutineSaysWhatItIs(t *testing.T) {
+	starts := 0
+	goFiles(t, func(path string, source []byte) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, source, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		said := map[int]bool{} // lines that hold the end of a comment
+		for _, c := range f.Comments {
+			said[set.Position(c.End()).Line] = true
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if !startsGoroutine(n) {
+				return true
+			}
+			starts++
+			if line := set.Position(n.Pos()).Line; !said[line] && !said[line-1] {
+				t.Errorf("%s:%d starts a goroutine and does not say what it is", path, line)
+			}
+			return true
+		})
+	})
+	if starts < 10 {
+		t.Fatalf("only %d starts of goroutines found", starts)
+	}
+}
+
+// startsGoroutine reports whether n is a go statement, or a call of a method
+// Go with a function, as of sync.WaitGroup.
+func startsGoroutine(n ast.Node) bool {
+	if _, ok := n.(*ast.GoStmt); ok {
+		return true
+	}
+	call, ok := n.(*ast.CallExpr)
+	if !ok || len(call.Args) != 1 {
+		return false
+	}
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || method.Sel.Name != "Go" {
+		return false
+	}
+	_, ok = call.Args[0].(*ast.FuncLit)
+	return ok
+}

@@ -45,8 +45,8 @@ func run(ctx context.Context, addr, dir string) error {
 	// Writes batches to files until ctx ends and the batch in hand is written;
 	// run waits for it at the end.
 	go func() { written <- s.write(ctx) }()
-	// Serves until Shutdown; its result is read below.
 	served := make(chan error, 1)
+	// Serves until Shutdown; its result is read below.
 	go func() { served <- server.ListenAndServe() }()
 	fmt.Println("listening on", addr)
 	select {
@@ -56,5 +56,7 @@ func run(ctx context.Context, addr, dir string) error {
 	}
 	deadline, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return errors.Join(server.Shutdown(deadline), <-written, s.Close())
+	err = server.Shutdown(deadline)
+	<-served // http.ErrServerClosed
+	return errors.Join(err, <-written, s.Close())
 }

@@ -130,3 +130,12 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		t.Errorf("after close: %d", w.Code)
 	}
 }
+
+// TestRunEndsWithItsContext starts the whole program and stops it.
+func TestRunEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, "127.0.0.1:0", t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}

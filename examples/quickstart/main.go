@@ -22,7 +22,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	go func() {
+	go func() { // ends after its orders, or with ctx
 		for i := range 10_000 {
 			_ = orders.Produce(ctx, fmt.Sprint("order ", i)) // waits while the topic is full
 		}

@@ -209,3 +209,34 @@ func TestEveryFaultApplies(t *testing.T) {
 		})
 	}
 }
+
+// TestTheGuaranteesNameFaultsThatExist keeps docs/guarantees.md in step: each
+// fault that it names exists, and each fault that exists is named.
+func TestTheGuaranteesNameFaultsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := Load("faults")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, f := range faults {
+		known[f.Name] = true
+		if !strings.Contains(string(text), "`"+f.Name+"`") {
+			t.Errorf("docs/guarantees.md does not name the fault %s", f.Name)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		_, names, ok := strings.Cut(line, "Planted: ")
+		if !ok {
+			continue
+		}
+		for name := range strings.SplitSeq(strings.TrimRight(names, ".\n"), ", ") {
+			if !known[strings.Trim(name, "`")] {
+				t.Errorf("docs/guarantees.md names the fault %s, which does not exist", name)
+			}
+		}
+	}
+}
