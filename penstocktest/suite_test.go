@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/penstocktest"
 	"github.com/penstock/penstock/queue"
 	"github.com/penstock/penstock/stream"
@@ -15,6 +16,19 @@ import (
 func TestTopicInMemory(t *testing.T) {
 	penstocktest.Adapter(t, func(t *testing.T, queues int) stream.Factory {
 		topic, err := stream.OpenTopic(queue.Config[stream.Container]{Name: "suite", Partitions: queues, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { topic.Close() })
+		return topic
+	})
+}
+
+func TestTopicOnDisk(t *testing.T) {
+	penstocktest.Adapter(t, func(t *testing.T, queues int) stream.Factory {
+		topic, err := stream.OpenTopic(queue.Config[stream.Container]{
+			Name: "suite", Partitions: queues, Dir: t.TempDir(), Durability: penstock.Written, Logger: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

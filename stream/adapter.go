@@ -118,11 +118,13 @@ type Checkpointer interface {
 	// Load returns the stored position; ok is false when there is none. It is
 	// called once, after the receiver's Init.
 	Load(ctx context.Context) (pos penstock.Token, ok bool, err error)
-	// Update takes the position of now and stores it when it is time to. The
-	// newest position given wins over earlier ones that were not stored yet; a
-	// position that is not above the stored one changes nothing.
+	// Update takes the position of now and stores it when it is time to: a
+	// checkpointer may hold back. The newest position given wins over earlier
+	// ones that were not stored yet; a position that is not above the stored
+	// one changes nothing. The agent repeats the last position at each poll.
 	Update(ctx context.Context, pos penstock.Token, now time.Time) error
-	// Flush stores the last position given, if that has not been done.
+	// Flush stores the last position given, if that has not been done. The
+	// receiver's Shutdown does the same; the agent does not call it.
 	Flush(ctx context.Context) error
 }
 

@@ -690,3 +690,107 @@ func TestSecondRunSparesRepetitions(t *testing.T) {
 		p.Close()
 	})
 }
+
+// The same over a topic on disk that is closed and opened again in each life.
+func TestKilledProviderLosesNothingOnDisk_OR153(t *testing.T) {
+	dir := t.TempDir()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	total := 0
+	for life := range 3 {
+		topic := memoryTopic(t, queue.Config[Container]{Partitions: 2, Dir: dir, Durability: penstock.Written})
+		p := openProvider(t, topic, func(c *Config) { c.Drain = time.Nanosecond })
+		all, stuck := make(chan struct{}), make(chan struct{})
+		total += 100
+		expect := total
+		for _, key := range []string{"a", "b", "c"} {
+			subscribe(t, Of[string](p, "orders", key), "x", func(ctx context.Context, b penstock.Batch[string]) error {
+				if v := b.Value(0); life < 2 && v == fmt.Sprintf("%d-90", life) {
+					close(stuck)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, v := range b.Values() {
+					if seen[v]++; seen[v] == 1 && len(seen) == expect {
+						close(all)
+					}
+				}
+				return nil
+			})
+		}
+		stop := running(p)
+		for i := range 100 {
+			publish(t, Of[string](p, "orders", string("abc"[i%3])), fmt.Sprintf("%d-%d", life, i))
+		}
+		reached := stuck
+		if life == 2 {
+			reached = all
+		}
+		select {
+		case <-reached:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("life %d: %d of %d events seen", life, len(seen), expect)
+		}
+		err := stop()
+		var d *penstock.DrainError
+		if life < 2 && !errors.As(err, &d) {
+			t.Errorf("life %d ended with %v", life, err)
+		}
+		if err := errors.Join(p.Close(), topic.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	want(t, "events seen", len(seen), total)
+}
+
+// On disk a commit may be a flush, so the checkpoint is held back, but neither
+// for long nor so that producers wait for it.
+func TestCheckpointOfADiskTopicIsHeldBack(t *testing.T) {
+	topic := memoryTopic(t, queue.Config[Container]{Partitions: 1, Dir: t.TempDir(), Durability: penstock.Written, Capacity: 40})
+	defer topic.Close()
+	p := openProvider(t, topic, func(c *Config) { c.Queues = 1 })
+	defer p.Close()
+	rec, err := p.adapter.NewReceiver(p.mapper.Queues()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rec.(*topicReceiver)
+	if err := r.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 30 {
+		publish(t, Of[string](p, "n", "k"), fmt.Sprint(i))
+	}
+	for read := 0; read < 30; {
+		got, err := r.Read(t.Context(), 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read += len(got)
+	}
+	start := time.Now()
+	for _, step := range []struct {
+		pos   uint64
+		after time.Duration
+		want  penstock.Offset
+	}{
+		{0, 0, 1}, // the first at once
+		{1, 50 * time.Millisecond, 1},
+		{1, 99 * time.Millisecond, 1},
+		{1, 100 * time.Millisecond, 2},
+		{10, 101 * time.Millisecond, 2},
+		{11, 102 * time.Millisecond, 12}, // a quarter of the capacity is waiting
+		{12, 103 * time.Millisecond, 12},
+	} {
+		if err := r.Update(t.Context(), penstock.Token{Lo: step.pos}, start.Add(step.after)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, fmt.Sprintf("committed after %d at %v", step.pos, step.after), r.reader.Committed(), step.want)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "lag after shutdown", topic.Queue().Stats().Groups[0].Lag, 30-13)
+}

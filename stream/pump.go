@@ -86,8 +86,12 @@ func (r *run) pumpOnce(delay time.Duration) {
 	}
 	r.sweep(time.Now())
 	job := receiverJob{delay: delay}
+	polled := r.pumping.force
 	if r.progressDue(time.Now()) {
 		job.mark = r.reportProgress(false)
+	}
+	if mark := r.marked; polled && job.mark == nil && r.hasMarked {
+		job.mark = &mark // again, for a checkpointer that holds back
 	}
 	r.purge()
 	job.done, r.pumping.purged = r.pumping.purged, nil

@@ -27,7 +27,6 @@ type rig struct {
 	receivers []*scriptReceiver
 	script    func(call, limit int) ([]Container, error) // of every receiver
 	marks     *spyMarks                                  // nil: no checkpoint
-	wait      bool                                       // receivers implement Waiter
 	blockInit chan struct{}
 	failInit  error
 
@@ -262,7 +261,6 @@ type scriptReceiver struct {
 	shutdowns int
 	delivered []string
 	block     chan struct{} // Read waits for it
-	entered   chan struct{}
 }
 
 func (s *scriptReceiver) as() (Receiver, error) {
@@ -360,6 +358,7 @@ type spyMarks struct {
 	mu     sync.Mutex
 	stored penstock.Token
 	has    bool
+	calls  int
 }
 
 func (m *spyMarks) Load(context.Context) (penstock.Token, bool, error) {
@@ -372,6 +371,7 @@ func (m *spyMarks) Update(_ context.Context, pos penstock.Token, _ time.Time) er
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stored, m.has = pos, true
+	m.calls++
 	return nil
 }
 

@@ -234,7 +234,7 @@ func (r *run) initReceiver() {
 			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
 		} else if ok {
 			r.raiseFloor(pos)
-			r.marked, r.hasMarked = pos, true
+			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
 		}
 		if r.pumping.active {
 			r.pumpAfterInit()

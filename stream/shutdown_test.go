@@ -258,3 +258,24 @@ func TestBusyPumpCheckpoints_OR59(t *testing.T) {
 		want(t, "final checkpoint", g.marks.at(), 50)
 	})
 }
+
+// A checkpointer that holds back is reminded at each poll.
+func TestPositionIsRepeatedAtEachPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		g.marks = &spyMarks{}
+		g.start()
+		defer g.stop()
+		g.subscribe("s", "sub")
+		g.pump()
+		want(t, "updates before anything was read", g.marks.calls, 0)
+		g.feed(box("s", 1))
+		g.pump()
+		g.pump()
+		before := g.marks.calls
+		g.pump()
+		g.pump()
+		want(t, "updates", g.marks.calls, before+2)
+		want(t, "checkpoint", g.marks.at(), 1)
+	})
+}

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,7 +30,8 @@ const topicRouterID = "stream-ring/1"
 // A Topic is safe for concurrent use.
 type Topic struct {
 	DefaultParts
-	topic *queue.Topic[Container]
+	topic  *queue.Topic[Container]
+	urgent penstock.Offset // see topicReceiver
 
 	mu     sync.Mutex
 	groups map[string]*queue.Group[Container]
@@ -65,7 +67,20 @@ func OpenTopic(c queue.Config[Container]) (*Topic, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: open topic %q: %w", c.Name, err)
 	}
-	return &Topic{topic: t, groups: map[string]*queue.Group[Container]{}}, nil
+	return &Topic{topic: t, urgent: urgency(c), groups: map[string]*queue.Group[Container]{}}, nil
+}
+
+// urgency returns how many settled containers of a queue make it commit at
+// once: in memory one; on disk, where a commit may be a flush, a share of the
+// capacity, so that producers do not wait for the interval.
+func urgency(c queue.Config[Container]) penstock.Offset {
+	switch {
+	case c.Dir == "":
+		return 1
+	case c.Capacity == 0:
+		return 1 << 16
+	}
+	return penstock.Offset(max(c.Capacity/(4*c.Partitions), 1))
 }
 
 // Queue returns the topic itself, for its statistics and for consumer groups
@@ -92,12 +107,13 @@ func (t *Topic) NewAdapter(_ context.Context, e Environment) (Adapter, error) {
 		}
 		t.groups[e.Provider] = g
 	}
-	return &topicAdapter{topic: t.topic, group: g}, nil
+	return &topicAdapter{topic: t.topic, group: g, urgent: t.urgent}, nil
 }
 
 type topicAdapter struct {
-	topic *queue.Topic[Container]
-	group *queue.Group[Container]
+	topic  *queue.Topic[Container]
+	group  *queue.Group[Container]
+	urgent penstock.Offset
 }
 
 func (a *topicAdapter) Rewindable() bool     { return true }
@@ -109,17 +125,23 @@ func (a *topicAdapter) Enqueue(ctx context.Context, c Container) error {
 }
 
 func (a *topicAdapter) NewReceiver(q QueueID) (Receiver, error) {
-	return &topicReceiver{group: a.group, partition: q.Number}, nil
+	return &topicReceiver{group: a.group, partition: q.Number, urgent: a.urgent}, nil
 }
 
 // topicReceiver reads one partition ahead of the group's commit; the
-// checkpoint is the commit. It is a checkpointer itself: a commit is cheap, so
-// each update is stored at once.
+// checkpoint is the commit. It is its own checkpointer: it commits every 100
+// ms, at shutdown, and as soon as urgent containers or more can be committed.
 type topicReceiver struct {
 	group     *queue.Group[Container]
 	partition int
+	urgent    penstock.Offset
 	reader    *queue.Reader[Container] // nil until a reader could be opened
+	next      penstock.Offset          // to commit up to
+	committed time.Time
 }
+
+// commitEvery is the longest time that a commit is held back.
+const commitEvery = 100 * time.Millisecond
 
 // readLimit bounds one read where the agent names no limit.
 const readLimit = 1024
@@ -180,18 +202,28 @@ func (r *topicReceiver) Load(context.Context) (penstock.Token, bool, error) {
 	return penstock.Token{Lo: uint64(next) - 1}, true, nil
 }
 
-func (r *topicReceiver) Update(_ context.Context, pos penstock.Token, _ time.Time) error {
+func (r *topicReceiver) Update(ctx context.Context, pos penstock.Token, now time.Time) error {
 	if r.reader == nil {
 		return nil // nothing was read
 	}
-	return r.reader.Commit(penstock.Offset(pos.Lo) + 1)
+	r.next = max(r.next, penstock.Offset(pos.Lo)+1)
+	if r.next < r.reader.Committed()+r.urgent && now.Sub(r.committed) < commitEvery {
+		return nil
+	}
+	r.committed = now
+	return r.Flush(ctx)
 }
 
-func (r *topicReceiver) Flush(context.Context) error { return nil }
+func (r *topicReceiver) Flush(context.Context) error {
+	if r.reader == nil || r.next <= r.reader.Committed() {
+		return nil
+	}
+	return r.reader.Commit(r.next)
+}
 
-func (r *topicReceiver) Shutdown(context.Context) error {
+func (r *topicReceiver) Shutdown(ctx context.Context) error {
 	if r.reader == nil {
 		return nil
 	}
-	return r.reader.Close()
+	return errors.Join(r.Flush(ctx), r.reader.Close())
 }
