@@ -19,7 +19,7 @@ func OS() FS { return osFS{} }
 type osFS struct{}
 
 func (osFS) Create(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
+	f, err := openFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, mapError(err)
 	}
@@ -49,7 +49,7 @@ func openRegular(name string, flag int) (*os.File, error) {
 	if !before.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(name, flag|openFlags, 0)
+	f, err := openFile(name, flag)
 	if err != nil {
 		return nil, mapError(err)
 	}
@@ -104,7 +104,7 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func (osFS) Lock(name, note string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|openFlags, 0o600)
+	f, err := openFile(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, mapError(err)
 	}

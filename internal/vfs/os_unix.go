@@ -10,9 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags: never follow a link at the end of the name, never wait for the
-// other end of a pipe.
-const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+// openFile opens a file, with mode 0600 when flag makes it. It never follows a
+// link at the end of the name, and never waits for the other end of a pipe.
+func openFile(name string, flag int) (*os.File, error) {
+	return os.OpenFile(name, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+}
 
 func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)

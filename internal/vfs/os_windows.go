@@ -7,7 +7,30 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-const openFlags = 0
+// openFile opens a file so that it can be renamed and deleted while it is open,
+// as elsewhere: os.OpenFile does not share that.
+func openFile(name string, flag int) (*os.File, error) {
+	path, err := windows.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	access, how := uint32(windows.GENERIC_READ), uint32(windows.OPEN_EXISTING)
+	if flag&os.O_RDWR != 0 {
+		access |= windows.GENERIC_WRITE
+	}
+	switch flag & (os.O_CREATE | os.O_EXCL) {
+	case os.O_CREATE:
+		how = windows.OPEN_ALWAYS
+	case os.O_CREATE | os.O_EXCL:
+		how = windows.CREATE_NEW
+	}
+	share := uint32(windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE)
+	h, err := windows.CreateFile(path, access, share, nil, how, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(h), name), nil
+}
 
 func isNoSpace(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL) ||
