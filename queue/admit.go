@@ -12,7 +12,7 @@ import (
 // credit. It never makes the topic look fuller than it is: whoever does not
 // get what it asks for calls in the credit first, and while it asks, singles
 // take none in advance (strict). It overtakes nobody: it is not used while
-// requests are in line.
+// requests are in line (ADR 0027).
 
 // creditMax bounds the credit, and so what is called in at once.
 const creditMax = 64

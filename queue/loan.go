@@ -5,7 +5,7 @@ import "sync"
 // loan is what the owner of a cursor may still be looking at after the group
 // was closed: Close must neither wait for a batch in hands nor pull the memory
 // from under it. It is opened by Close and ended by the owner's next call, or
-// when the cursor is collected as garbage.
+// when the cursor is collected as garbage (ADR 0027).
 type loan struct {
 	open        func() // nil, or keeps what the hold kept as it is
 	giveBack    func() // ends open

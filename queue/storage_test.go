@@ -133,7 +133,10 @@ func contents[T any](t testing.TB, topic *queue.Topic[T]) [][]T {
 }
 
 // wantErr fails the test unless err matches all of want.
-func wantErr(t testing.TB, err error, want ...error) {
+func wantErr(t interface {
+	Helper()
+	Errorf(format string, args ...any)
+}, err error, want ...error) {
 	t.Helper()
 	for _, w := range want {
 		if !errors.Is(err, w) {

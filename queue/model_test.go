@@ -1,0 +1,221 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/penstock/penstock/queue"
+)
+
+// topicModel is a bounded topic as plain slices: what requirements A2 to A6 of
+// the queue say, without a thought for speed.
+type topicModel struct {
+	topic    *queue.Topic[int]
+	capacity int
+	turn     int
+	next     int // value of the next event
+	parts    []partModel
+	groups   map[string]*groupModel
+}
+
+type partModel struct {
+	events []int
+	mark   int // the committed mark: the capacity of what lies below was given back
+}
+
+type groupModel struct {
+	group     *queue.Group[int]
+	auto      bool
+	consumers []consumerModel
+	committed []int // per partition
+}
+
+type consumerModel struct {
+	from, to int // partitions
+	turn     int
+	last     int // partition of the last pull, -1 when there is nothing to commit
+	end      int // what committing it moves to
+}
+
+func (m *topicModel) used() (n int) {
+	for _, p := range m.parts {
+		n += len(p.events) - p.mark
+	}
+	return n
+}
+
+// remark raises the committed marks to the minimum over the groups.
+func (m *topicModel) remark() {
+	for i := range m.parts {
+		least := -1
+		for _, g := range m.groups {
+			if least < 0 || g.committed[i] < least {
+				least = g.committed[i]
+			}
+		}
+		m.parts[i].mark = max(m.parts[i].mark, least)
+	}
+}
+
+func (m *topicModel) produce(t *rapid.T) {
+	n := rapid.SampledFrom([]int{1, 1, 1, 2, 3, 5, 9, m.capacity, m.capacity + 1}).Draw(t, "n")
+	if left := m.capacity - m.used(); left > 0 && rapid.Bool().Draw(t, "all that is left") {
+		n = left
+	}
+	events := seq(m.next, m.next+n)
+	ok, err := m.topic.TryProduce(t.Context(), events...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := m.used()+n <= m.capacity; ok != want {
+		t.Fatalf("TryProduce of %d with %d of %d used = %v", n, m.used(), m.capacity, ok)
+	}
+	if !ok {
+		return
+	}
+	m.next += n
+	for _, v := range events {
+		m.parts[m.turn].events = append(m.parts[m.turn].events, v)
+		m.turn = (m.turn + 1) % len(m.parts)
+	}
+}
+
+func (m *topicModel) open(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+	if m.groups[name] != nil {
+		t.Skip("open")
+	}
+	g := &groupModel{auto: rapid.Bool().Draw(t, "auto")}
+	start := rapid.SampledFrom([]queue.Start{queue.Earliest, queue.Earliest, queue.Latest}).Draw(t, "start")
+	n := rapid.IntRange(1, len(m.parts)).Draw(t, "consumers")
+	group, err := m.topic.Group(name, queue.GroupConfig{Consumers: n, AutoCommit: g.auto, Start: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.group = group
+	for i, p := range m.parts {
+		at := p.mark
+		if start == queue.Latest {
+			at = len(m.parts[i].events)
+		}
+		g.committed = append(g.committed, at)
+	}
+	for i := range n {
+		from, to := group.Consumer(i).Partitions()
+		g.consumers = append(g.consumers, consumerModel{from: from, to: to, last: -1})
+	}
+	m.groups[name] = g
+	m.remark()
+}
+
+func (m *topicModel) pick(t *rapid.T) (string, *groupModel) {
+	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+	if m.groups[name] == nil {
+		t.Skip("not open")
+	}
+	return name, m.groups[name]
+}
+
+func (m *topicModel) close(t *rapid.T) {
+	name, g := m.pick(t)
+	if err := g.group.Close(); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.groups, name)
+	m.remark()
+}
+
+func (m *topicModel) pull(t *rapid.T) {
+	_, g := m.pick(t)
+	i := rapid.IntRange(0, len(g.consumers)-1).Draw(t, "consumer")
+	size := rapid.SampledFrom([]int{1, 1, 2, 3, 7, 100}).Draw(t, "max")
+	c := &g.consumers[i]
+	var want []int
+	at := -1
+	for range c.to - c.from {
+		p := c.from + c.turn
+		c.turn = (c.turn + 1) % (c.to - c.from)
+		if left := m.parts[p].events[g.committed[p]:]; len(left) > 0 {
+			want, at = left[:min(size, len(left))], p
+			break
+		}
+	}
+	b, ok, err := g.group.Consumer(i).TryPull(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok != (at >= 0) {
+		t.Fatalf("TryPull = %v, want events of partition %d", ok, at)
+	}
+	if !ok {
+		return
+	}
+	if diff := cmp.Diff(want, b.Values()); diff != "" || b.Partition() != at || int(b.Offset(0)) != g.committed[at] {
+		t.Fatalf("batch at %d of partition %d, want %d of %d: %s", b.Offset(0), b.Partition(), g.committed[at], at, diff)
+	}
+	if g.auto {
+		g.committed[at] += len(want)
+		m.remark()
+		return
+	}
+	c.last, c.end = at, g.committed[at]+len(want)
+}
+
+func (m *topicModel) commit(t *rapid.T) {
+	_, g := m.pick(t)
+	i := rapid.IntRange(0, len(g.consumers)-1).Draw(t, "consumer")
+	c := &g.consumers[i]
+	err := g.group.Consumer(i).Commit()
+	switch {
+	case g.auto:
+		wantErr(t, err, queue.ErrAutoCommit)
+	case c.last < 0:
+		wantErr(t, err, queue.ErrNothingPulled)
+	case err != nil:
+		t.Fatal(err)
+	default:
+		g.committed[c.last] = c.end
+		c.last = -1
+		m.remark()
+	}
+}
+
+func (m *topicModel) check(t *rapid.T) {
+	s := m.topic.Stats()
+	if int(s.Retained) != m.used() || int(s.Produced) != m.next {
+		t.Fatalf("retained %d, produced %d, want %d, %d", s.Retained, s.Produced, m.used(), m.next)
+	}
+	for _, g := range s.Groups {
+		for p, ps := range g.Partitions {
+			if int(ps.Committed) != m.groups[g.Name].committed[p] {
+				t.Fatalf("group %s, partition %d: committed %d, want %d", g.Name, p, ps.Committed, m.groups[g.Name].committed[p])
+			}
+		}
+	}
+}
+
+func TestTopicFollowsTheModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &topicModel{
+			capacity: rapid.SampledFrom([]int{1, 7, 40, 200, 700}).Draw(t, "capacity"),
+			parts:    make([]partModel, rapid.IntRange(1, 4).Draw(t, "partitions")),
+			groups:   map[string]*groupModel{},
+		}
+		topic, err := queue.Open(queue.Config[int]{
+			Name: fmt.Sprint(t.Name()), Partitions: len(m.parts), Capacity: m.capacity, WhenFull: queue.Fail,
+			SegmentSize: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "segment size"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer topic.Close()
+		m.topic = topic
+		t.Repeat(map[string]func(*rapid.T){
+			"produce": m.produce, "produce more": m.produce, "open": m.open, "close": m.close,
+			"pull": m.pull, "pull more": m.pull, "commit": m.commit, "": m.check,
+		})
+	})
+}
