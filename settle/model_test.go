@@ -299,7 +299,7 @@ func TestMachineModel(t *testing.T) {
 		s := &model{
 			t: rt, now: start,
 			base:   penstock.Offset(rapid.SampledFrom([]uint64{0, 5, 1<<31 - 7, 1<<32 - 100, 1<<63 - 3}).Draw(rt, "base")),
-			cells:  make([]cell, 9000),
+			cells:  make([]cell, 5000),
 			policy: settle.Policy{Attempts: rapid.IntRange(1, 4).Draw(rt, "attempts"), Backoff: plain.Backoff},
 		}
 		s.highest = s.base
@@ -309,7 +309,7 @@ func TestMachineModel(t *testing.T) {
 		}
 		s.m = m
 		rt.Repeat(map[string]func(*rapid.T){
-			"append":  func(t *rapid.T) { s.end = min(len(s.cells), s.end+rapid.IntRange(1, 2000).Draw(t, "more")) },
+			"append":  func(t *rapid.T) { s.end = min(len(s.cells), s.end+rapid.IntRange(1, 1500).Draw(t, "more")) },
 			"next":    func(*rapid.T) { s.next() },
 			"next2":   func(*rapid.T) { s.next() },
 			"settle":  func(*rapid.T) { s.settle() },
