@@ -72,43 +72,71 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 // that cannot be decoded fails alone (OR-103).
 func deliverTo[T any](codec penstock.Codec[T], handle penstock.Handler[T]) deliverFunc {
 	return func(ctx context.Context, provider string, d *Delivery) (Answer, error) {
-		n := len(d.Items)
-		var answer Answer
-		values := make([]T, n)
-		about := penstock.Delivery{
-			Topic:     provider,
-			Partition: d.Queue.Number,
-			Stream:    d.Subscription.Stream.StreamID,
-			Tokens:    make([]penstock.Token, n),
-			Metas:     make([]penstock.Meta, n),
-			Attempts:  make([]int, n),
-		}
-		index := make([]int, n) // in d.Items, of each decoded event
-		k := 0
+		slots := make([]T, len(d.Items))
+		index := make([]int, 0, len(d.Items)) // in d.Items, of each decoded event
+		var undecoded []ItemFailure
 		for i := range d.Items {
-			it := &d.Items[i]
-			if err := codec.Decode(it.Event.Value, &values[k]); err != nil {
+			slot := &slots[len(index)]
+			if err := codec.Decode(d.Items[i].Event.Value, slot); err != nil {
 				var zero T
-				values[k] = zero
-				answer.Failed = append(answer.Failed, ItemFailure{Index: i, Err: err})
+				*slot = zero // nothing of it shines through the next one
+				undecoded = append(undecoded, ItemFailure{Index: i, Err: err})
 				continue
 			}
-			about.Tokens[k], about.Metas[k], about.Attempts[k], index[k] = it.Token, it.meta(), it.Attempt, i
-			k++
+			index = append(index, i)
 		}
-		if k == 0 {
-			return answer, nil
+		if len(index) == 0 {
+			return Answer{Failed: undecoded}, nil
 		}
-		about.First = penstock.Offset(about.Tokens[0].Lo)
-		undecoded := answer.Failed
-		err := handle(ctx, penstock.NewBatch(values[:k], &about))
+		about := describe(provider, d, index)
+		err := handle(ctx, penstock.NewBatch(slots[:len(index)], about))
 		failures := about.Settle()
 		if err != nil {
 			return Answer{}, err
 		}
-		answer.Failed = mergeFailures(undecoded, failures, index)
-		return answer, nil
+		return Answer{Failed: mergeFailures(undecoded, failures, index)}, nil
 	}
+}
+
+// describe tells a batch what is known of the items at the given indexes. A
+// container in which no event has metadata costs a time and nothing more.
+func describe(provider string, d *Delivery, index []int) *penstock.Delivery {
+	n := len(index)
+	about := &penstock.Delivery{
+		Topic:     provider,
+		Partition: d.Queue.Number,
+		Stream:    d.Subscription.Stream.StreamID,
+		First:     penstock.Offset(d.Items[index[0]].Token.Lo),
+		Tokens:    make([]penstock.Token, n),
+		Attempts:  make([]int, n),
+	}
+	for k, i := range index {
+		it := &d.Items[i]
+		about.Tokens[k], about.Attempts[k] = it.Token, it.Attempt
+		if about.Metas == nil && (len(it.From.Header) > 0 || !it.Event.IsBare()) {
+			about.Metas = make([]penstock.Meta, n)
+		}
+	}
+	if about.Metas != nil {
+		for k, i := range index {
+			about.Metas[k] = d.Items[i].meta()
+		}
+		return about
+	}
+	var from *Container
+	for _, i := range index {
+		c := d.Items[i].From
+		switch {
+		case c == from:
+			about.Times[len(about.Times)-1].N++
+		case c.Time.IsZero():
+			return about // times are a prefix: what follows has none that could be told
+		default:
+			about.Times = append(about.Times, penstock.TimeRun{N: 1, UnixNano: c.Time.UnixNano()})
+			from = c
+		}
+	}
+	return about
 }
 
 // mergeFailures joins two lists in the order of their index.

@@ -794,3 +794,25 @@ func TestCheckpointOfADiskTopicIsHeldBack(t *testing.T) {
 	}
 	want(t, "lag after shutdown", topic.Queue().Stats().Groups[0].Lag, 30-13)
 }
+
+// Bare events cost no metadata; each still has its container's time.
+func TestBareEventsHaveTheirContainersTime(t *testing.T) {
+	one, two := box("s", 1), boxOf("s", 2, `"a"`, "bad", `"b"`)
+	one.Events[0].Value = []byte(`"1"`)
+	one.Time, two.Time = time.Unix(10, 0).UTC(), time.Unix(20, 0).UTC()
+	d := &delivery{containers: []Container{one, two}}
+	d.unpack(1)
+	var seen []string
+	a, err := deliverTo(penstock.JSON[string](), func(_ context.Context, b penstock.Batch[string]) error {
+		for i, v := range b.All() {
+			seen = append(seen, fmt.Sprintf("%s@%d id=%q", v, b.Time(i).Unix(), b.ID(i)))
+		}
+		return nil
+	})(t.Context(), "p", &Delivery{Items: d.items})
+	if err != nil || len(a.Failed) != 1 || a.Failed[0].Index != 2 {
+		t.Errorf("%+v, %v; want item 2 failed", a, err)
+	}
+	want(t, "seen", strings.Join(seen, " "), `1@10 id="" a@20 id="" b@20 id=""`)
+	about := describe("p", &Delivery{Items: d.items}, []int{0, 1})
+	want(t, "metadata", about.Metas == nil, true)
+}
