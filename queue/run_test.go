@@ -582,7 +582,11 @@ func TestRunConfigurationNamesTheBadField(t *testing.T) {
 // of first deliveries per partition is that of the offsets.
 func TestRunUnderRandomFailures(t *testing.T) {
 	forEachStorage(t, func(t *testing.T, s storage) {
-		const events, producers = 20_000, 4
+		const producers = 4
+		events := 20_000
+		if s.name == "file" {
+			events = 4500 // each is flushed; every kind of failure still happens
+		}
 		topic := open(t, s, queue.Config[int]{Partitions: 4, Capacity: 1000})
 		var dead, asked atomic.Int64
 		g, err := topic.Group("g", queue.GroupConfig{
@@ -641,7 +645,7 @@ func TestRunUnderRandomFailures(t *testing.T) {
 			runtime.Gosched()
 		}
 		run.mustStop(t)
-		if got := good.Load() + dead.Load(); got != events || dead.Load() == 0 {
+		if got := good.Load() + dead.Load(); got != int64(events) || dead.Load() == 0 {
 			t.Errorf("%d handled and %d dead, want %d together", good.Load(), dead.Load(), events)
 		}
 	})
