@@ -19,12 +19,15 @@ const maxGroupBytes = 4 << 20
 // frames [0, failed) are appended, the others failed with err.
 type group struct {
 	frames []*Frame
-	lens   []int
 	bytes  int64
 	firsts []penstock.Offset
 	failed int
 	err    error
 	done   chan struct{}
+
+	// What frames and firsts begin in.
+	someFrames [4]*Frame
+	someFirsts [4]penstock.Offset
 }
 
 // Receipt is an append that may still be under way. The zero Receipt belongs
@@ -170,10 +173,10 @@ func (p *Partition) collectLocked(f *Frame, size int64) (*group, int) {
 		g = p.queue[n-1]
 	} else {
 		g = &group{done: make(chan struct{})}
+		g.frames = g.someFrames[:0]
 		p.queue = append(p.queue, g)
 	}
 	g.frames = append(g.frames, f)
-	g.lens = append(g.lens, f.Len())
 	g.bytes += size
 	p.pending += size
 	return g, len(g.frames) - 1

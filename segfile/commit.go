@@ -14,7 +14,7 @@ const refreshEvery = 8 << 20
 
 // commit writes and syncs a group and wakes its waiters. It needs the baton.
 func (p *Partition) commit(g *group) {
-	g.firsts = make([]penstock.Offset, len(g.frames))
+	g.firsts = append(g.someFirsts[:0], make([]penstock.Offset, len(g.frames))...)
 	for g.failed < len(g.frames) && g.err == nil {
 		var n int
 		n, g.err = p.append(g.frames[g.failed:], g.firsts[g.failed:])
@@ -26,7 +26,7 @@ func (p *Partition) commit(g *group) {
 		}
 		f.Release()
 	}
-	g.frames = nil
+	g.frames, g.someFrames = nil, [4]*Frame{}
 	close(g.done)
 }
 

@@ -260,3 +260,39 @@ func TestFileThatCannotBeRemovedIsTriedAgain_BQ125(t *testing.T) {
 		t.Fatalf("files %v", names)
 	}
 }
+
+func TestCallsAfterCloseAreRefused(t *testing.T) {
+	each(t, func(t *testing.T, c Config) {
+		c.SegmentEvents = 1
+		l := openLog(t, c)
+		p := l.Partition(0)
+		mustAppend(t, p, "a")
+		mustAppend(t, p, "b")
+		cs, err := l.Cursors("g", StartEarliest)
+		must(t, err)
+		r, err := p.NewReader(0)
+		must(t, err)
+		defer r.Close()
+		must(t, l.Close())
+		_, err = tryAppend(p, "late")
+		wantErr(t, err, penstock.ErrClosed)
+		wantErr(t, p.Trim(2), penstock.ErrClosed)
+		wantErr(t, cs[0].Store(1, nil, true), penstock.ErrClosed)
+		wantErr(t, l.DeleteGroup("g"), penstock.ErrClosed)
+		_, err = l.Cursors("other", StartEarliest)
+		wantErr(t, err, penstock.ErrClosed)
+		for range 2 { // what was there can still be read
+			rec, err := r.Next(1)
+			if err != nil || rec.N != 1 {
+				t.Fatalf("%d records, %v", rec.N, err)
+			}
+		}
+		_, err = r.Next(1)
+		wantErr(t, err, penstock.ErrClosed)
+		if f := p.Fault(); f != nil {
+			t.Fatalf("the partition has a fault after calls that were too late: %v", f)
+		}
+		must(t, l.Close())
+		must(t, openLog(t, c).Close())
+	})
+}

@@ -298,7 +298,8 @@ func (l *Log) Groups() []string {
 
 // DeleteGroup removes the group's positions in all partitions, durably
 // (BQ-128). Cursors of the group that are open take no more progress. The
-// error matches [penstock.ErrNotFound] when no partition knows the group.
+// error matches [penstock.ErrNotFound] when no partition knows the group, and
+// [penstock.ErrClosed] after Close.
 func (l *Log) DeleteGroup(group string) error {
 	if !slices.Contains(l.Groups(), group) {
 		return fmt.Errorf("group %q: %w", group, penstock.ErrNotFound)
@@ -313,6 +314,9 @@ func (l *Log) DeleteGroup(group string) error {
 // deleteGroup removes a group's position; it is no error when there is none.
 func (p *Partition) deleteGroup(group string) error {
 	return p.do(func() error {
+		if err := p.open(); err != nil {
+			return fmt.Errorf("delete group %q, partition %d: %w", group, p.id, err)
+		}
 		p.mu.Lock()
 		c := p.cursors[group]
 		delete(p.cursors, group)

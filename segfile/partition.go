@@ -178,6 +178,16 @@ func (p *Partition) publish(m mark) {
 	}
 }
 
+// open returns ErrClosed after Close has begun.
+func (p *Partition) open() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing {
+		return penstock.ErrClosed
+	}
+	return nil
+}
+
 // task is something that needs the baton besides writing groups.
 type task struct {
 	run  func() error

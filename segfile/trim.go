@@ -44,6 +44,9 @@ func (p *Partition) sealedBelowLocked(offset penstock.Offset) int {
 
 // trim needs the baton.
 func (p *Partition) trim(below penstock.Offset) error {
+	if err := p.open(); err != nil {
+		return fmt.Errorf("trim partition %d: %w", p.id, err)
+	}
 	var err error
 	if below > p.Durable() {
 		err = p.syncLog() // BQ-123
