@@ -29,7 +29,9 @@
 // # What delivery means
 //
 // Delivery is at least once, in the order of tokens per subscription and
-// stream; two streams of one queue have no order between them. The cache's
+// stream, apart from repetitions and rewinds: when a handler fails some events
+// of a batch, the others are settled and the failed ones come again before
+// anything else. Two streams of one queue have no order between them. The cache's
 // capacity is not durability: the queue stays the durable boundary. What you
 // get depends on when the queue acknowledges, on whether it delivers again
 // after a receiver or a node has failed, on the checkpoint, on the adapter's
@@ -46,5 +48,5 @@
 // carry the attachment, the request and the generation they were started
 // under; stale ones change nothing. A container leaves the cache only when no
 // cursor, pin or delivery needs it. The checkpoint never passes an event that
-// a subscription has not settled. Nothing begins after a drain has begun.
+// a subscription has neither settled nor, by a verdict, passed over. Nothing begins after a drain has begun.
 package stream

@@ -25,7 +25,7 @@ var errStopped = errors.New("stopped")
 // Invariants: every piece of work that can send a result has entered the
 // latch; one job at a time is with the receiver; a container is in the cache or
 // not yet read, never both; the checkpoint never passes an event that a
-// subscription has not settled.
+// subscription has neither settled nor, by a verdict, passed over.
 type run struct {
 	*agent
 	cache    Cache
