@@ -115,21 +115,21 @@ func (b *base) finishWith(err error) {
 	}
 }
 
-// fail ends the stage with an error of its own.
+// fail ends the stage with an error of its own. A second one, from a hook that
+// fails while the stage ends, is joined behind the first.
 func (b *base) fail(err error) {
-	if b.phase == running || b.phase == ending && !b.own {
-		b.phase, b.cause, b.own = ending, err, true
+	if b.own {
+		err = errors.Join(b.cause, err)
 	}
+	b.phase, b.cause, b.own = ending, err, true
 }
 
-// returned takes what a callback returned. It reports whether the call counts
-// as interrupted: the graph had cancelled the callback's context, and that is
-// what the callback returned, so it is no failure (ST-83).
-func (b *base) returned(ctx context.Context, err error) (interrupted bool) {
+// returned takes what a callback returned, if it did. It reports whether the
+// call counts as interrupted: the graph had cancelled the callback's context,
+// and that is what the callback returned, so it is no failure (ST-83).
+func (b *base) returned(ctx context.Context, panicked bool, err error) (interrupted bool) {
 	switch {
-	case err == nil:
-	case isPanic(err):
-		b.fail(err)
+	case err == nil, panicked: // after a panic the stage has failed already
 	case errors.Is(err, Done):
 		b.finishWith(nil)
 	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
@@ -148,14 +148,6 @@ func (b *base) panicked(value any) error {
 	err := &penstock.PanicError{Where: fmt.Sprintf("stage %q", b.name), Value: value, Stack: debug.Stack()}
 	b.fail(err)
 	return err
-}
-
-func isPanic(err error) bool {
-	if err == nil { // every batch comes by here, and p below is on the heap
-		return false
-	}
-	var p *penstock.PanicError
-	return errors.As(err, &p)
 }
 
 // settled counts n events that a callback was given.

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/penstock/penstock"
 )
@@ -22,7 +23,10 @@ func (e *Emitter[T]) Push(events ...T) error {
 		return err
 	}
 	e.added()
-	return e.s.discard(dropped, lost)
+	if dropped == 0 {
+		return nil
+	}
+	return e.s.discard(dropped, lost, e.s.failFrom)
 }
 
 // TryPush emits as many of events, from the front, as fit without dropping any,
@@ -60,6 +64,9 @@ func (e *Emitter[T]) Finish() { e.end(nil) }
 func (e *Emitter[T]) Fail(err error) { e.end(err) }
 
 func (e *Emitter[T]) end(err error) {
+	if err != nil {
+		err = fmt.Errorf("stage %q: %w", e.s.out.name, err)
+	}
 	e.s.in.close(err)
 	e.s.out.wake(0)
 }

@@ -104,7 +104,9 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 
 func (g *Gate[In, Out]) close() {
 	g.in.cancel()
-	if left := g.out.waiting(); left > 0 {
+	left := g.out.waiting()
+	g.out.letGo()
+	if left > 0 {
 		g.in.left += left
 		g.in.discardedAtEnd(left)
 	}
@@ -117,9 +119,9 @@ func (g *Gate[In, Out]) trail(ctx context.Context) {
 	g.in.inputOver = false
 	slab := g.out.take()
 	g.o = Output[Out]{buf: slab.buf[:0]}
-	err := g.call(func() error { return g.onEnd(&g.o) })
-	g.in.returned(ctx, err)
-	g.collect(slab, 0, isPanic(err))
+	panicked, err := g.call(func() error { return g.onEnd(&g.o) })
+	g.in.returned(ctx, panicked, err)
+	g.collect(slab, 0, panicked)
 	g.out.flush()
 }
 
@@ -131,9 +133,9 @@ func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *pack
 		e := g.self.edges[k]
 		g.o.lent = e.chunk(e.slot(e.head.Load()))
 	}
-	err := g.call(func() error { return g.f(ctx, in, &g.o) })
-	g.in.settled(len(in), err, g.in.returned(ctx, err))
-	g.collect(slab, k, isPanic(err))
+	panicked, err := g.call(func() error { return g.f(ctx, in, &g.o) })
+	g.in.settled(len(in), err, g.in.returned(ctx, panicked, err))
+	g.collect(slab, k, panicked)
 	ask := e.took(p, len(in))
 	g.out.flush()
 	switch {
@@ -183,16 +185,16 @@ func (g *Gate[In, Out]) forwarded(k int) piece[Out] {
 	return piece[Out]{slab: p.slab, from: at + g.o.from, to: at + g.o.to}
 }
 
-func (g *Gate[In, Out]) call(f func() error) (err error) {
-	done := false
+func (g *Gate[In, Out]) call(f func() error) (panicked bool, err error) {
+	panicked = true
 	g.in.busy.Store(true)
 	defer func() {
 		g.in.busy.Store(false)
-		if !done {
+		if panicked {
 			err = g.in.panicked(recover())
 		}
 	}()
 	err = f()
-	done = true
-	return err
+	panicked = false
+	return false, err
 }

@@ -185,11 +185,15 @@ func (o *outlet[T]) unsent() (vs []T) {
 	return vs
 }
 
-// end tells every subscriber that nothing more comes, and lets go of what
-// still waits.
-func (o *outlet[T]) end(err error) {
+// letGo forgets what waits for demand. Its slabs are lost to the stage, which
+// has to be at its end.
+func (o *outlet[T]) letGo() {
 	o.pieces, o.n = [2]piece[T]{}, 0
 	o.stats.waiting.Store(0)
+}
+
+// end tells every subscriber that nothing more comes.
+func (o *outlet[T]) end(err error) {
 	for _, e := range o.edges {
 		e.end(err)
 	}

@@ -51,23 +51,23 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 
 func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
 	in := e.chunk(p)
-	err := s.call(ctx, in)
-	s.in.settled(len(in), err, s.in.returned(ctx, err))
+	panicked, err := s.call(ctx, in)
+	s.in.settled(len(in), err, s.in.returned(ctx, panicked, err))
 	if ask := e.took(p, len(in)); ask > 0 && s.in.phase == running {
 		e.ask(ask)
 	}
 }
 
-func (s *Sink[T]) call(ctx context.Context, in []T) (err error) {
-	done := false
+func (s *Sink[T]) call(ctx context.Context, in []T) (panicked bool, err error) {
+	panicked = true
 	s.in.busy.Store(true)
 	defer func() {
 		s.in.busy.Store(false)
-		if !done {
+		if panicked {
 			err = s.in.panicked(recover())
 		}
 	}()
 	err = s.f(ctx, in)
-	done = true
-	return err
+	panicked = false
+	return false, err
 }

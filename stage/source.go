@@ -143,13 +143,10 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 // takeReason ends the source as its emitter, or a discard hook that panicked,
 // said.
 func (s *Source[T]) takeReason() {
-	switch err := s.in.reason(); {
-	case err == nil:
-		s.out.finishWith(nil)
-	case isPanic(err):
+	if err := s.in.reason(); err != nil {
 		s.out.fail(err)
-	default:
-		s.out.fail(fmt.Errorf("stage %q: %w", s.out.name, err))
+	} else {
+		s.out.finishWith(nil)
 	}
 }
 
@@ -207,9 +204,9 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 	s.noteOpen(0) // the demand is promised to the callback now
 	slab := s.out.take()
 	s.o = Output[T]{buf: slab.buf[:0]}
-	err := s.call(ctx, want)
-	emitted := s.collect(slab, want, isPanic(err))
-	s.out.returned(ctx, err)
+	panicked, err := s.call(ctx, want)
+	emitted := s.collect(slab, want, panicked)
+	s.out.returned(ctx, panicked, err)
 	s.dry, s.dryWant = emitted == 0, want
 	return emitted > 0
 }
@@ -230,15 +227,23 @@ func (s *Source[T]) collect(slab *slab[T], want int, drop bool) (emitted int) {
 	s.out.push(piece[T]{slab: slab, to: n})
 	if n < len(buf) {
 		slab.dirty = s.out.clears // no consumer sees, and clears, the rest
-		s.discard(s.in.keepOwn(buf[n:]))
+		dropped, lost := s.in.keepOwn(buf[n:])
+		s.discard(dropped, lost, s.out.fail)
 	}
 	s.out.flush()
 	return len(buf)
 }
 
+// failFrom fails the source from a goroutine that is not its own.
+func (s *Source[T]) failFrom(err error) {
+	s.in.close(err)
+	s.out.wake(0)
+}
+
 // discard reports dropped events: to the hooks, or else in the log. A hook that
-// panics fails the source; the error is returned too. No lock is held.
-func (s *Source[T]) discard(dropped int, lost []T) (err error) {
+// panics fails the source, by fail; the error is returned too, but after
+// runtime.Goexit nobody is left to take it. No lock is held.
+func (s *Source[T]) discard(dropped int, lost []T, fail func(error)) (err error) {
 	if dropped == 0 {
 		return nil
 	}
@@ -251,8 +256,7 @@ func (s *Source[T]) discard(dropped int, lost []T) (err error) {
 	defer func() {
 		if !done {
 			err = &penstock.PanicError{Where: fmt.Sprintf("stage %q", s.out.name), Value: recover(), Stack: debug.Stack()}
-			s.in.close(err)
-			s.out.wake(0)
+			fail(err)
 		}
 	}()
 	if s.out.onDiscard != nil {
@@ -271,31 +275,34 @@ func (s *Source[T]) warn(dropped int, reason string) {
 }
 
 // close ends the source for good. What it still holds is discarded, and
-// reported like any other discarded event.
+// reported like any other discarded event, before anybody sees the end: a hook
+// that panics is a part of it. When a hook calls runtime.Goexit, close runs
+// again, with nothing left.
 func (s *Source[T]) close() {
 	s.in.close(nil)
 	s.overflow.flush()
 	lost := append(s.out.unsent(), s.in.empty()...)
-	s.out.end(s.out.cause)
+	s.out.letGo()
+	s.out.left += len(lost)
 	if s.out.onDiscard != nil || s.onDiscardEvents != nil {
-		s.discard(len(lost), lost)
+		s.discard(len(lost), lost, s.out.fail)
 	} else if len(lost) > 0 {
 		s.out.discardedAtEnd(len(lost))
 	}
-	s.out.left += len(lost)
+	s.out.end(s.out.cause)
 	s.out.finish()
 }
 
-func (s *Source[T]) call(ctx context.Context, want int) (err error) {
-	done := false
+func (s *Source[T]) call(ctx context.Context, want int) (panicked bool, err error) {
+	panicked = true
 	s.out.busy.Store(true)
 	defer func() {
 		s.out.busy.Store(false)
-		if !done {
+		if panicked {
 			err = s.out.panicked(recover())
 		}
 	}()
 	err = s.pull(ctx, want, &s.o)
-	done = true
-	return err
+	panicked = false
+	return false, err
 }

@@ -1,0 +1,116 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/penstock/penstock"
+)
+
+// crashes are the ways in which user code does not return.
+var crashes = map[string]func(){"panic": func() { panic("hook") }, "goexit": runtime.Goexit}
+
+func TestHookThatCrashesAtTheEndIsReportedAndCountsStay(t *testing.T) {
+	for name, crash := range crashes {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *Graph) {
+				src, emit := Push[int]("push")
+				src.OnDiscardEvents(func([]int) { crash() })
+				Connect(g, src, newLockstep[int]("lockstep"), Demand(2, 0))
+				emit.Push(ints(0, 10)...)
+				start(t, g)
+				synctest.Wait()
+				stop := errors.New("stop")
+				g.Abort(stop)
+				err := g.Wait()
+				var p *penstock.PanicError
+				var d *penstock.DrainError
+				if !errors.Is(err, stop) || !errors.As(err, &p) || !errors.As(err, &d) {
+					t.Fatalf("Wait: %v, want the cause, the crash and what was left", err)
+				}
+				if d.Left != 10 { // 2 in the interrupted callback, 8 in the buffer
+					t.Errorf("%d events left, want 10", d.Left)
+				}
+				checkConservation(t, g)
+			})
+		})
+	}
+}
+
+func TestHookThatCrashesAtTheEndIsJoinedBehindTheCause(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		boom := errors.New("boom")
+		src, emit := Push[int]("push")
+		src.OnDiscardEvents(func([]int) { panic("hook") })
+		Connect(g, src, newLockstep[int]("lockstep"), Demand(2, 0))
+		emit.Push(ints(0, 10)...)
+		emit.Fail(boom)
+		start(t, g)
+		synctest.Wait()
+		g.Abort(nil)
+		err := g.Wait()
+		var p *penstock.PanicError
+		if !errors.Is(err, boom) || !errors.As(err, &p) || !strings.Contains(err.Error(), `stage "push": boom`) {
+			t.Errorf("Wait: %v, want the failure with its stage, and the crash", err)
+		}
+	})
+}
+
+// The source's own surplus overflows when its emitter has finished already.
+func TestHookThatCrashesAfterFinishFailsTheSource(t *testing.T) {
+	for name, crash := range crashes {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *Graph) {
+				var emit *Emitter[int]
+				var src *Source[int]
+				src, emit = Hybrid("hybrid", func(_ context.Context, want int, out *Output[int]) error {
+					emit.Finish()
+					out.EmitAll(ints(0, want+5)...)
+					return nil
+				}, Buffer(0, KeepLast), OnDiscard(func(int) { crash() }))
+				sink, batches := collector[int]("sink")
+				Connect(g, src, sink)
+				var p *penstock.PanicError
+				if err := g.Run(context.Background()); !errors.As(err, &p) {
+					t.Errorf("Run: %v, want the crash", err)
+				}
+				if n := len(flat(batches())); n != 1000 {
+					t.Errorf("%d events arrived, want the 1000 that were asked for", n)
+				}
+				checkConservation(t, g)
+			})
+		})
+	}
+}
+
+// A callback may run a graph of its own and return that graph's failure.
+func TestReturnedPanicErrorOfAnotherIsAPlainError(t *testing.T) {
+	inner := &penstock.PanicError{Where: "elsewhere", Value: "v"}
+	bubble(t, func(t *testing.T, g *Graph) {
+		gate := NewGate("outer", func(_ context.Context, in []int, out *Output[int]) error {
+			out.EmitAll(in...)
+			return inner
+		})
+		sink, batches := collector[int]("sink")
+		Connect(g, finite("source", 3, false), gate)
+		Connect(g, gate, sink)
+		err := g.Run(context.Background())
+		if !errors.Is(err, inner) || !strings.Contains(err.Error(), `stage "outer"`) {
+			t.Errorf("Run: %v, want the error with the name of the stage", err)
+		}
+		equal(t, "emitted before the error", flat(batches()), ints(0, 3))
+	})
+	bubble(t, func(t *testing.T, g *Graph) {
+		src, emit := Push[int]("pushed")
+		emit.Fail(inner)
+		sink, _ := collector[int]("sink")
+		Connect(g, src, sink)
+		if err := g.Run(context.Background()); !errors.Is(err, inner) || !strings.Contains(err.Error(), `stage "pushed"`) {
+			t.Errorf("Run: %v, want the error with the name of the stage", err)
+		}
+	})
+}
