@@ -201,9 +201,6 @@ func (n *fakeNode) group(name string) {
 			<-more
 			continue
 		}
-		if n.fault == "commits before it reports" {
-			n.store(name, at+len(batch))
-		}
 		n.report(name, at, batch)
 		at += len(batch)
 		n.store(name, at)
