@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,8 @@ func TestAcknowledgementWaitsForTheSync(t *testing.T) {
 		p := l.Partition(0)
 		mustAppend(t, p, "first") // the segment stands
 		g := &gate{vfs.OpSync, make(chan struct{})}
+		release := sync.OnceFunc(func() { close(g.release) })
+		defer release() // also when the test fails: before Close, which waits
 		m.SetFault(g.fault)
 		r, err := appendAsync(p, "second")
 		must(t, err)
@@ -51,7 +54,7 @@ func TestAcknowledgementWaitsForTheSync(t *testing.T) {
 		defer cancel()
 		_, err = r.Wait(ctx)
 		wantErr(t, err, context.DeadlineExceeded)
-		close(g.release)
+		release()
 		first, err := r.Wait(t.Context())
 		if err != nil || first != 1 || p.Readable() != 2 || r.Level() != penstock.Synced || r.Len() != 1 {
 			t.Fatalf("after the sync: offset %d, %v, readable %d", first, err, p.Readable())
