@@ -4,10 +4,12 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 // started is a demo process that is ready.
 type started struct {
+	node   string // host and port of its node
 	cmd    *exec.Cmd
 	stdout *bufio.Reader
 	stderr *strings.Builder
@@ -46,6 +49,9 @@ func startDemo(t *testing.T, args ...string) *started {
 		if err != nil {
 			t.Fatalf("before it was ready: %v; stderr:\n%s", err, s.stderr)
 		}
+		if _, url, ok := strings.Cut(line, "node     http://"); ok {
+			s.node = strings.TrimSpace(url)
+		}
 		if strings.Contains(line, "Ctrl-C") {
 			return s
 		}
@@ -62,6 +68,28 @@ func (s *started) end(t *testing.T) (code int, stdout string) {
 	}
 	_ = s.cmd.Wait() // the code says more
 	return s.cmd.ProcessState.ExitCode(), string(rest)
+}
+
+// dirOfOrphan returns a data directory whose node may outlive the test a
+// little: what it still writes does not make the removal fail.
+func dirOfOrphan(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "penstock-orphan-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		guard := time.After(30 * time.Second)
+		for err := os.RemoveAll(dir); err != nil; err = os.RemoveAll(dir) {
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-guard:
+				t.Errorf("the data directory cannot be removed: %v", err)
+				return
+			}
+		}
+	})
+	return dir
 }
 
 func TestFirstSignalDrainsAndJudges(t *testing.T) {
@@ -93,8 +121,7 @@ func TestFirstSignalDrainsAndJudges(t *testing.T) {
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	s := startDemo(t, "--for", "1h", "--rate", "1000", "--dir", dir)
+	s := startDemo(t, "--for", "1h", "--rate", "1000", "--dir", dirOfOrphan(t))
 	// Two different signals, so that the system does not make one of them. The
 	// second is there before the drain that the first begins can end.
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
@@ -106,4 +133,37 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	if code != exitInterrupted || stdout != "" || !strings.Contains(s.stderr.String(), "ended at once") {
 		t.Errorf("code %d, stdout %q, stderr\n%s", code, stdout, s.stderr)
 	}
+}
+
+func TestNoNodeOutlivesItsDriver(t *testing.T) {
+	t.Parallel()
+	s := startDemo(t, "--for", "1h", "--rate", "500", "--dir", dirOfOrphan(t))
+	c, err := net.Dial("tcp", s.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// After one answer the connection stays open for two minutes, unless the
+	// node stops.
+	if _, err := io.WriteString(c, "GET /v1/stats HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(c)
+	resp, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := answers.ReadByte(); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the node goes on without its driver")
+	}
+	s.end(t)
 }
