@@ -12,10 +12,10 @@ import (
 )
 
 type benchCmd struct {
-	Names  []string `arg:"" optional:"" name:"name" help:"Rows to run: queue, stage or log, a part such as queue/consume, or one row. None runs all."`
+	Names  []string `arg:"" optional:"" name:"name" help:"Rows to run: queue, stage, log or latency, a part such as queue/consume, or one row. None runs all."`
 	List   bool     `help:"List the rows and end."`
 	Rounds int      `default:"0" help:"Rounds per row; a figure is the median over them. 0 takes what each row needs."`
-	Dir    string   `help:"Directory for the rows on disk. Without it a temporary one, removed at the end."`
+	Dir    string   `placeholder:"DIR" help:"Directory for the rows on disk. Without it a temporary one, removed at the end."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"Form of the result: text or json."`
 	JSON   bool     `name:"json" help:"The same as -o json: one array with an object per row."`
 }

@@ -30,7 +30,7 @@ const description = `penstock is the buffer between your Go code and everything 
 Exit codes:
 
     0    ok
-    1    failed: something was lost, repeated out of order, or did not work
+    1    failed: events were lost or came out of order, or something did not work
     2    wrong use of the command line
     3    wrong configuration
     4    a node or a service is unreachable

@@ -24,7 +24,7 @@ type demoCmd struct {
 	Dir        string        `placeholder:"DIR" help:"Data directory, kept. Without it a temporary one, removed at the end."`
 	Durability string        `enum:"written,synced" default:"synced" help:"What an acknowledgement means: written (survives kill -9) or synced (survives power loss)."`
 	Crash      int           `placeholder:"N" help:"Kill the node without warning at N random moments, and restart it."`
-	Seed       uint64        `help:"Repeats the same events, failures and moments of crashes. 0 takes a random one, told at the start."`
+	Seed       uint64        `placeholder:"N" help:"Repeats the same events, failures and moments of crashes. 0 takes a random one, told at the start."`
 	Drain      time.Duration `default:"30s" help:"How long to wait for the groups after the last event."`
 	Output     string        `short:"o" enum:"text,json" default:"text" help:"What standard output gets: text for people with the JSON as the last line, or json alone."`
 	JSON       bool          `name:"json" help:"The same as -o json."`
@@ -45,9 +45,12 @@ The last line on standard output is one JSON object:
     groups     delivered (reports), distinct (different events), duplicates, lost (acknowledged, neither handled
                nor dead), dead (dead-lettered), max_lag (events), order_violations (first deliveries after a
                newer event of the same key)
-    rss_max_mib  the larger of driver and node at its largest
+    events_per_s  produced events by the time until the last was acknowledged
+    rss_max_mib   the larger of driver and node at its largest
 
 Exit code 0: nothing lost, nothing unknown, no order violated, every crash that was asked for happened.
+Ctrl-C or SIGTERM stops producing, drains and judges; the exit code is 130 when something that was asked for (the time,
+the input, a crash) was cut short. The last line on standard error then says what is left. A second one ends at once.
 
 Examples:
 
