@@ -90,13 +90,16 @@ func (r *run) verdictCame(d *delivery, v Verdict, err error) {
 		r.settled(d)
 	case Fault:
 		r.fault(d.sub, func(done bool) {
-			if done || !d.current() {
+			switch {
+			case done:
 				r.endDelivery(d)
 				d.release()
 				r.unstall()
-				return
+			case !d.current(): // a handshake overlapped: its answer may owe the group
+				r.endStale(d)
+			default:
+				r.keep(d)
 			}
-			r.keep(d)
 		})
 	default:
 		r.keep(d)

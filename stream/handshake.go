@@ -83,7 +83,7 @@ func (r *run) reposition(sub *subscription, at Position) error {
 	sub.generation++
 	if d := sub.inFlight; d != nil {
 		d.revoke()
-		d.redo = stays
+		d.redo = d.cursor == next // not when an earlier move has left its place
 	}
 	if !stays {
 		if sub.cursor != nil {

@@ -1,0 +1,106 @@
+package stream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A delivery is under way when its subscription is moved back, and announced
+// once more before the delivery ends: the second answer keeps the position of
+// the first, not that of the delivery, which must neither come again from its
+// old place nor let the checkpoint pass what was asked for.
+func TestOldDeliveryDoesNotReturnAfterARewindAndAnotherAnnouncement_OR94(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		g.marks = &spyMarks{}
+		g.start()
+		holder := g.subscribe("s", "holder") // keeps the checkpoint at 1
+		hold := make(chan struct{})
+		holder.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			if n == 2 {
+				<-hold
+			}
+			return Answer{}, nil
+		}
+		c := g.subscribe("s", "sub")
+		gate, again := make(chan struct{}), make(chan struct{})
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			switch n {
+			case 4:
+				<-gate
+			case 5:
+				<-again
+			}
+			return Answer{}, nil
+		}
+		c.onShake = func(n int) (Position, error) {
+			if n == 2 {
+				return at(PositionAt, 2), nil
+			}
+			return Position{}, nil
+		}
+		g.feed(boxes("s", 1, 5)...)
+		g.pump()
+		want(t, "offered", c.offered(), "1 2 3 4")
+		g.announce("s", "sub") // moves it back to 2
+		g.announce("s", "sub") // keeps it there
+		close(gate)
+		close(hold)
+		synctest.Wait()
+		g.pump()
+		want(t, "offered after the rewind", c.offered(), "1 2 3 4 2")
+		want(t, "checkpoint while 2 is under way", g.marks.at(), 1)
+		close(again)
+		synctest.Wait()
+		want(t, "offered at last", c.offered(), "1 2 3 4 2 3 4 5")
+		g.stop()
+		want(t, "checkpoint", g.marks.at(), 5)
+	})
+}
+
+// brokenFault is a registry that cannot store a fault; it waits for gate first.
+type brokenFault struct {
+	*scriptRegistry
+	gate chan struct{}
+}
+
+func (b brokenFault) Fault(context.Context, SubscriptionRecord) (bool, error) {
+	<-b.gate
+	return false, errBoom
+}
+
+// A delivery is given up with the verdict Fault, the subscription is announced
+// again while the registry stores that, and the registry fails: the events are
+// still owed.
+func TestFaultThatFailsDuringAHandshakeLosesNoEvents_OR84(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		g := newRig(t, func(g *rig, c *agentConfig) {
+			c.registry = brokenFault{g.registry, gate}
+			c.maxDelivery = 0
+		})
+		g.marks = &spyMarks{}
+		g.verdict = func(Failure) Verdict { return Fault }
+		g.start()
+		c := g.subscribe("s", "sub")
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			if n == 1 {
+				return Answer{}, errBoom
+			}
+			return Answer{}, nil
+		}
+		g.feed(boxes("s", 1, 2)...)
+		g.pump()
+		time.Sleep(5 * time.Millisecond) // the time for attempts is used up
+		want(t, "failures reported", len(g.failed()), 1)
+		g.announce("s", "sub")
+		close(gate)
+		synctest.Wait()
+		g.pump()
+		want(t, "settled", c.values(), "1 2")
+		g.stop()
+		want(t, "checkpoint", g.marks.at(), 2)
+	})
+}
