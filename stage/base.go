@@ -54,7 +54,7 @@ type base struct {
 	name   string
 	self   node
 	kind   Kind
-	helper bool // pure: may run in a neighbour's goroutine
+	helper bool // pure: may run in the goroutine of the stage after it
 
 	owner atomic.Pointer[Graph]
 	bell  atomic.Pointer[doorbell] // nil until the graph starts
@@ -80,8 +80,11 @@ type counters struct {
 func newBase(name string, kind Kind, opts []Option) *base {
 	b := &base{name: name, kind: kind}
 	b.apply(opts)
-	if b.buffer && kind != KindSource {
-		b.invalid("Buffer", "a %s has none to set", kind)
+	if b.only != "" && kind != KindSource {
+		b.invalid(b.only, "is for sources, not for a %s", kind)
+	}
+	if b.drains && kind == KindSink {
+		b.invalid("Drain", "is not for a sink, which holds nothing")
 	}
 	return b
 }

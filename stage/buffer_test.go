@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -389,18 +390,42 @@ func TestBufferOptionsAreChecked(t *testing.T) {
 	}
 	src := func(o ...Option) *Source[int] { s, _ := Push[int]("push", o...); return s }
 	for name, c := range map[string]struct {
-		src  *Source[int]
-		sink *Sink[int]
+		src   *Source[int]
+		sink  *Sink[int]
+		field string
 	}{
-		"negative capacity": {src(Buffer(-1, KeepLast)), sink()},
-		"unknown policy":    {src(Buffer(1, 7)), sink()},
-		"buffer of a sink":  {src(), sink(Buffer(1, KeepLast))},
-		"negative drain":    {src(Drain(-1)), sink()},
+		"negative capacity":   {src(Buffer(-1, KeepLast)), sink(), "Buffer"},
+		"unknown policy":      {src(Buffer(1, 7)), sink(), "Buffer"},
+		"buffer of a sink":    {src(), sink(Buffer(1, KeepLast)), "Buffer"},
+		"OnDiscard of a sink": {src(), sink(OnDiscard(func(int) {})), "OnDiscard"},
+		"negative drain":      {src(Drain(-1)), sink(), "Drain"},
+		"drain of a sink":     {src(), sink(Drain(1)), "Drain"},
 	} {
 		g := NewGraph()
 		Connect(g, c.src, c.sink)
-		if err := g.Start(t.Context()); !errors.Is(err, penstock.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		var field *penstock.FieldError
+		if err := g.Start(t.Context()); !errors.As(err, &field) || field.Field != c.field {
+			t.Errorf("%s: %v, want an error that names %s", name, err, c.field)
 		}
+	}
+}
+
+// Events of size 0 take no memory, so nothing but a counter bounds them.
+func TestBufferCountsAsFarAsAnIntGoes(t *testing.T) {
+	dropped := 0
+	src, emit := Push[struct{}]("push", Buffer(Unbounded, KeepFirst), OnDiscard(func(n int) { dropped += n }))
+	half := make([]struct{}, math.MaxInt/2+5)
+	for range 2 {
+		if err := emit.Push(half...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := src.in.buf.len(); n != math.MaxInt || dropped != 9 {
+		t.Errorf("%d events kept and %d dropped, want %d and 9", n, dropped, math.MaxInt)
+	}
+	src.in.take(nil, math.MaxInt-1)
+	emit.Push(half...)
+	if n := src.in.buf.len(); n != math.MaxInt/2+6 {
+		t.Errorf("%d events kept, want %d", n, math.MaxInt/2+6)
 	}
 }

@@ -55,17 +55,21 @@ func (g *Graph) admit(from, to *base, sub subscription) error {
 	if from == to {
 		return fmt.Errorf("%s: %w", where, ErrSelfSubscription)
 	}
-	for _, b := range []*base{from, to} {
-		if owner := b.graph(); owner == nil {
-			b.owner.Store(g)
-			g.name(b)
-			g.nodes = append(g.nodes, b.self)
-		} else if owner != g {
-			return fmt.Errorf("%s: %w", where, &penstock.FieldError{Field: b.name, Reason: "belongs to another graph"})
-		}
-	}
 	if sub.err != nil {
 		return fmt.Errorf("%s: %w", where, sub.err)
+	}
+	for _, b := range []*base{from, to} { // before either is taken in
+		if owner := b.graph(); owner != nil && owner != g {
+			return fmt.Errorf("%s: %w", where, errForeign(b))
+		}
+	}
+	for _, b := range []*base{from, to} {
+		if b.owner.CompareAndSwap(nil, g) {
+			g.name(b)
+			g.nodes = append(g.nodes, b.self)
+		} else if b.graph() != g {
+			return fmt.Errorf("%s: %w", where, errForeign(b))
+		}
 	}
 	if slices.ContainsFunc(g.links, func(l *link) bool { return l.from == from && l.to == to }) {
 		return fmt.Errorf("%s: %w", where, ErrAlreadySubscribed)
@@ -73,8 +77,15 @@ func (g *Graph) admit(from, to *base, sub subscription) error {
 	return nil
 }
 
+func errForeign(b *base) error {
+	return &penstock.FieldError{Field: "stage", Reason: fmt.Sprintf("%q belongs to another graph", b.name)}
+}
+
 // check returns everything that is wrong with the graph.
 func (g *Graph) check() error {
+	if g.done == nil {
+		return &penstock.FieldError{Field: "Graph", Reason: "was not made by NewGraph"}
+	}
 	errs := slices.Clone(g.refused)
 	if len(g.nodes) == 0 && len(errs) == 0 {
 		errs = append(errs, &penstock.FieldError{Field: "Graph", Reason: "has no stages"})
@@ -90,7 +101,7 @@ func (g *Graph) check() error {
 		}
 		seen[b.name] = true
 		if b.kind != KindSource && !slices.ContainsFunc(g.links, func(l *link) bool { return l.to == b }) && len(g.refused) == 0 {
-			errs = append(errs, &penstock.FieldError{Field: b.name, Reason: "has no producer"})
+			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, &penstock.FieldError{Field: "In", Reason: "has no producer"}))
 		}
 		if b.err != nil {
 			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, b.err))

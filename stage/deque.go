@@ -22,10 +22,7 @@ func (d *deque[T]) pushBack(vs []T) {
 	if d.n+len(vs) > len(d.buf) {
 		d.grow(d.n + len(vs))
 	}
-	at := d.head + d.n
-	if at >= len(d.buf) {
-		at -= len(d.buf)
-	}
+	at := d.wrap(d.n)
 	copied := copy(d.buf[at:], vs)
 	copy(d.buf, vs[copied:])
 	d.n += len(vs)
@@ -33,8 +30,11 @@ func (d *deque[T]) pushBack(vs []T) {
 
 func (d *deque[T]) grow(need int) {
 	size := max(minDeque, len(d.buf))
-	for size < need {
+	for size < need && size > 0 {
 		size += size
+	}
+	if size < need {
+		size = need // events of size 0, in numbers that doubling cannot reach
 	}
 	buf := make([]T, size)
 	first, second := d.spans(d.n)
@@ -44,8 +44,8 @@ func (d *deque[T]) grow(need int) {
 
 // spans returns the first n events as at most two slices of the ring.
 func (d *deque[T]) spans(n int) (first, second []T) {
-	if end := d.head + n; end > len(d.buf) {
-		return d.buf[d.head:], d.buf[:end-len(d.buf)]
+	if over := n - (len(d.buf) - d.head); over > 0 {
+		return d.buf[d.head:], d.buf[:over]
 	}
 	return d.buf[d.head : d.head+n], nil
 }
@@ -69,9 +69,15 @@ func (d *deque[T]) dropFront(n int) {
 		clear(first)
 		clear(second)
 	}
-	d.head += n
-	if d.head >= len(d.buf) {
-		d.head -= len(d.buf)
-	}
+	d.head = d.wrap(n)
 	d.n -= n
+}
+
+// wrap returns the slot of event i in [0, len(buf)]. The sum of head and i may
+// exceed an int, with events of size 0.
+func (d *deque[T]) wrap(i int) int {
+	if over := i - (len(d.buf) - d.head); over >= 0 {
+		return over
+	}
+	return d.head + i
 }

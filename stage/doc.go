@@ -65,8 +65,9 @@
 //
 // # Goroutines
 //
-// One per source, gate and sink; a pure helper ([Map], [MapPtr], [Filter])
-// shares its neighbour's. One watches the context. Run returns after all of
-// them have. Everything parks on channels, and time is package time, so a graph
-// runs inside a testing/synctest bubble.
+// One per source, gate and sink; a pure helper ([Map], [MapPtr], [FlatMap],
+// [Filter]) runs in that of the stage after it, if there is one only and the
+// subscription sets no demand of its own. One watches the context. Run returns
+// after all callbacks have. Everything parks on channels, and time is package
+// time, so a graph runs inside a testing/synctest bubble.
 package stage

@@ -475,10 +475,11 @@ func TestMisbuiltGraphsAreRefused(t *testing.T) {
 			Connect(g, a, b)
 			Connect(g, b, a)
 		}, ErrCycle},
-		"same name":    {func(g *Graph) { Connect(g, finite("x", 1, false), sinkOf("x")) }, penstock.ErrInvalid},
-		"no name":      {func(g *Graph) { Connect(g, finite("", 1, false), sinkOf("x")) }, penstock.ErrInvalid},
-		"no producer":  {func(g *Graph) { Connect(g, id(), sinkOf("x")) }, penstock.ErrInvalid},
-		"unknown mode": {func(g *Graph) { Connect(g, finite("s", 1, false), sinkOf("x"), CancelMode(9)) }, penstock.ErrInvalid},
+		"same name":       {func(g *Graph) { Connect(g, finite("x", 1, false), sinkOf("x")) }, penstock.ErrInvalid},
+		"no name":         {func(g *Graph) { Connect(g, finite("", 1, false), sinkOf("x")) }, penstock.ErrInvalid},
+		"no producer":     {func(g *Graph) { Connect(g, id(), sinkOf("x")) }, penstock.ErrInvalid},
+		"not by NewGraph": {func(g *Graph) { *g = Graph{}; Connect(g, finite("s", 1, false), sinkOf("x")) }, penstock.ErrInvalid},
+		"unknown mode":    {func(g *Graph) { Connect(g, finite("s", 1, false), sinkOf("x"), CancelMode(9)) }, penstock.ErrInvalid},
 		"two graphs": {func(g *Graph) {
 			s := finite("s", 1, false)
 			Connect(NewGraph(), s, sinkOf("x"))
@@ -498,6 +499,7 @@ func TestMisbuiltGraphsAreRefused(t *testing.T) {
 		"gate":    func(g *Graph) { Connect(g, finite("s", 1, false), NewGate[int, int]("x", nil)) },
 		"map":     func(g *Graph) { Connect(g, finite("s", 1, false), Map[int, int](nil)) },
 		"map ptr": func(g *Graph) { Connect(g, finite("s", 1, false), MapPtr[int, int](nil)) },
+		"flatmap": func(g *Graph) { Connect(g, finite("s", 1, false), FlatMap[int, int](nil)) },
 		"filter":  func(g *Graph) { Connect(g, finite("s", 1, false), Filter[int](nil)) },
 	} {
 		g := NewGraph()

@@ -3,23 +3,20 @@ package stage
 // executors makes the executors of the graph and wires every edge to the
 // doorbells of its two sides.
 //
-// A helper joins the executor of one neighbour: of the stage after it, or else
-// of the stage before it, in each case only over an edge that is the only one
-// of its producer and that has neither a demand of its own nor Async. After it
-// is preferred, because a source's callback may block for long, and events that
-// wait in a helper then would wait with it.
+// A helper joins the executor of the stage after it, if it has one only, over an
+// edge that has neither a demand of its own nor Async. It never joins the stage
+// before it: while that one's callback blocks, a source's for as long as there
+// is nothing, events would wait in the helper for which there is demand. Events
+// in a helper can go nowhere but to the stage that it has joined.
 //
-// No two stages that are not helpers ever share an executor: a helper links at
-// most two executors, itself and one neighbour's, so a group is a tree of links
-// with at most one stage that made none, and only helpers make links.
+// No two stages that are not helpers ever share an executor, because only
+// helpers join, each one stage.
 func (g *Graph) executors() []*executor {
-	joined := map[*base]*base{} // the neighbour whose executor a helper shares
+	joined := map[*base]*base{} // the stage whose executor a helper shares
 	if g.fuse {
 		for _, n := range g.nodes {
 			if b := n.common(); b.helper {
-				if to := g.neighbour(b, joined); to != nil {
-					joined[b] = to
-				}
+				joined[b] = g.host(b)
 			}
 		}
 	}
@@ -50,31 +47,18 @@ func rootOf(b *base, joined map[*base]*base) *base {
 	return b
 }
 
-// neighbour returns the stage whose executor the helper b may share.
-func (g *Graph) neighbour(b *base, joined map[*base]*base) *base {
+// host returns the stage whose executor the helper b may share, nil when none.
+func (g *Graph) host(b *base) (to *base) {
 	for _, l := range g.links {
-		if l.from == b && g.fusible(l) && rootOf(l.to, joined) != b {
-			return l.to
+		if l.from != b {
+			continue
 		}
-	}
-	for _, l := range g.links {
-		if l.to == b && g.fusible(l) && rootOf(l.from, joined) != b {
-			return l.from
+		if to != nil || l.sub.demand || l.sub.async {
+			return nil
 		}
+		to = l.to
 	}
-	return nil
-}
-
-func (g *Graph) fusible(l *link) bool {
-	if l.sub.demand || l.sub.async {
-		return false
-	}
-	for _, other := range g.links {
-		if other != l && other.from == l.from {
-			return false
-		}
-	}
-	return true
+	return to
 }
 
 // flowOrder returns the stages so that producers come before their consumers.

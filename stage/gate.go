@@ -6,7 +6,7 @@ import "context"
 // any number may go out. It processes and asks only while somebody asks it, or
 // while it holds no output (ST-64, ST-68), so it never holds more than the
 // output of one chunk, and never more than the sum of its subscriptions' max
-// waits before it. Make one with [NewGate], [Map], [MapPtr] or [Filter].
+// waits before it. Make one with [NewGate], [Map], [MapPtr], [FlatMap] or [Filter].
 type Gate[In, Out any] struct {
 	in    inlet[In]
 	out   outlet[Out]

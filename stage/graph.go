@@ -98,9 +98,8 @@ func (g *Graph) Start(ctx context.Context) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	g.started = true
 	callbacks, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	g.cancel = cancel
+	g.started, g.cancel = true, cancel
 	g.live = len(g.nodes)
 	executors := g.executors()
 	for _, n := range g.nodes {
@@ -135,7 +134,8 @@ func (g *Graph) Wait() error {
 }
 
 // Stop drains the graph as the end of Run's context does, but until ctx ends,
-// and returns what Run returns.
+// and returns what Run returns. A callback of the graph must not call it, nor
+// Wait: it would wait for itself. It may call [Graph.Abort].
 func (g *Graph) Stop(ctx context.Context) error {
 	g.mu.Lock()
 	started := g.started
@@ -200,25 +200,29 @@ func (g *Graph) beginDrain() {
 	for _, n := range g.nodes {
 		if b := n.common(); b.kind == KindSource {
 			b.wake(ctlStop)
+		} else {
+			b.wake(0) // a gate without a consumer has to see it
 		}
 	}
 }
 
 // expire ends a drain whose time is up.
 func (g *Graph) expire(why error) {
+	var inCallback []string
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live == 0 || g.cut != nil {
-		return
-	}
-	var left []string
-	for _, n := range g.nodes {
-		if b := n.common(); b.busy.Load() {
-			left = append(left, b.name)
+	cut := g.live > 0 && g.cut == nil
+	if cut {
+		for _, n := range g.nodes {
+			if b := n.common(); b.busy.Load() {
+				inCallback = append(inCallback, b.name)
+			}
 		}
+		g.cutShort(why)
 	}
-	g.logger().Warn("drain deadline passed", slog.Any("in_callback", left))
-	g.cutShort(why)
+	g.mu.Unlock()
+	if cut {
+		g.logger().Warn("drain deadline passed", slog.Any("in_callback", inCallback))
+	}
 }
 
 func (g *Graph) cutShort(why error) {

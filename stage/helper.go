@@ -2,8 +2,8 @@ package stage
 
 import "context"
 
-// Helpers are gates without state: they run in the goroutine of a neighbour
-// where that changes nothing else (ADR 0009). The graph names them after their
+// Helpers are gates without state: they run in the goroutine of the stage
+// after them where that changes nothing else (ADR 0009). The graph names them after their
 // kind and their place.
 
 // Map returns a gate that emits f(v) for every v. f is called once per event,
@@ -25,6 +25,18 @@ func MapPtr[In, Out any](f func(in *In, out *Out), opts ...Option) *Gate[In, Out
 		to := out.Grow(len(in))
 		for i := range to {
 			f(&in[i], &to[i])
+		}
+		return nil
+	}, opts)
+}
+
+// FlatMap returns a gate that emits the events that f(v) returns, in order, for
+// every v; there may be none. They are copied: the slice stays f's, and may be
+// used again in its next call.
+func FlatMap[In, Out any](f func(In) []Out, opts ...Option) *Gate[In, Out] {
+	return helper("flatmap", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
+		for i := range in {
+			out.EmitAll(f(in[i])...)
 		}
 		return nil
 	}, opts)

@@ -3,10 +3,12 @@ package stage
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -113,4 +115,68 @@ func TestReturnedPanicErrorOfAnotherIsAPlainError(t *testing.T) {
 			t.Errorf("Run: %v, want the error with the name of the stage", err)
 		}
 	})
+}
+
+// A log handler may look at the graph that logs.
+func TestDrainDeadlineIsLoggedWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g *Graph
+		seen := 0
+		g = NewGraph(Logger(slog.New(handlerFunc(func(r slog.Record) {
+			if r.Message == "drain deadline passed" {
+				seen = len(g.Stats())
+			}
+		}))), DrainWithin(time.Second))
+		Connect(g, finite("source", 3, false), newLockstep[int]("lockstep"))
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := g.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		cancel()
+		var d *penstock.DrainError
+		if err := g.Wait(); !errors.As(err, &d) || seen != 2 {
+			t.Errorf("Wait: %v after the log saw %d stages, want a DrainError and 2", err, seen)
+		}
+	})
+}
+
+type handlerFunc func(slog.Record)
+
+func (f handlerFunc) Enabled(context.Context, slog.Level) bool      { return true }
+func (f handlerFunc) Handle(_ context.Context, r slog.Record) error { f(r); return nil }
+func (f handlerFunc) WithAttrs([]slog.Attr) slog.Handler            { return f }
+func (f handlerFunc) WithGroup(string) slog.Handler                 { return f }
+
+func TestBufferBeforeAGateWithoutConsumerDoesNotHoldUpADrain(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		src, emit := Push[int]("push")
+		Connect(g, src, Map(func(v int) int { return v }), Demand(6, 2))
+		start(t, g)
+		emit.Push(ints(0, 100)...)
+		synctest.Wait()
+		begin := time.Now()
+		if err := g.Stop(t.Context()); err != nil || time.Since(begin) != 0 {
+			t.Errorf("Stop: %v after %v, want nil at once", err, time.Since(begin))
+		}
+		checkConservation(t, g)
+	})
+}
+
+func TestStageOfAnotherGraphDoesNotTakeItsNeighbourAlong(t *testing.T) {
+	sink, _ := collector[int]("sink")
+	Connect(NewGraph(), finite("other", 1, false), sink)
+	src := finite("source", 1, false)
+	wrong := NewGraph()
+	Connect(wrong, src, sink)
+	var field *penstock.FieldError
+	if err := wrong.Start(t.Context()); !errors.As(err, &field) || !strings.Contains(err.Error(), `"sink" belongs to another graph`) {
+		t.Errorf("Start: %v", err)
+	}
+	own, _ := collector[int]("own")
+	right := NewGraph()
+	Connect(right, src, own)
+	if err := right.Run(t.Context()); err != nil {
+		t.Errorf("Run of a graph with the other stage: %v", err)
+	}
 }

@@ -50,7 +50,8 @@ type Option func(*settings)
 type settings struct {
 	capacity  int
 	policy    Policy
-	buffer    bool // Buffer or OnDiscard was given: sources only
+	only      string // an option that was given and that sources alone have
+	drains    bool   // Drain was given
 	onDiscard func(int)
 	drain     time.Duration
 	err       error
@@ -75,7 +76,7 @@ func (s *settings) invalid(field, format string, args ...any) {
 // Buffer on a gate or a sink.
 func Buffer(capacity int, p Policy) Option {
 	return func(s *settings) {
-		s.buffer, s.capacity, s.policy = true, capacity, p
+		s.only, s.capacity, s.policy = "Buffer", capacity, p
 		if capacity < 0 {
 			s.invalid("Buffer", "capacity %d is negative", capacity)
 		}
@@ -87,16 +88,18 @@ func Buffer(capacity int, p Policy) Option {
 
 // OnDiscard sets what a source does instead of logging a warning when it drops
 // events: f is called with their number, once per overflow, by the goroutine
-// that caused it and before that call returns (ST-59). f must not block.
+// that caused it and before that call returns (ST-59). f must not block. On a
+// gate or a sink it is an error at Start.
 func OnDiscard(f func(dropped int)) Option {
-	return func(s *settings) { s.buffer, s.onDiscard = true, f }
+	return func(s *settings) { s.only, s.onDiscard = "OnDiscard", f }
 }
 
 // Drain bounds how long a source or a gate that has ended serves what it still
 // holds; what is left then is discarded and counted (ST-49). 0 means
-// [DefaultDrain]; negative is an error at Start.
+// [DefaultDrain]; negative is an error at Start, and so is Drain on a sink.
 func Drain(d time.Duration) Option {
 	return func(s *settings) {
+		s.drains = true
 		if d < 0 {
 			s.invalid("Drain", "%v is negative", d)
 		}
@@ -177,7 +180,7 @@ func CancelMode(m Mode) SubOption {
 }
 
 // Async keeps the two sides of a subscription in goroutines of their own, also
-// where one is a helper that would run in its neighbour's.
+// where the producer is a helper that would run in its consumer's.
 func Async() SubOption { return func(s *subscription) { s.async = true } }
 
 // GraphOption is a setting of a graph.

@@ -278,11 +278,18 @@ func TestFusionKeepsToItsRules(t *testing.T) {
 			Connect(g, h, k)
 			return s.common(), k.common()
 		}, false},
-		"demand of its own, so with the stage before": {func(g *Graph) (a, b *base) {
+		"demand of its own": {func(g *Graph) (a, b *base) {
 			s, h := finite("s", 1, false), id()
 			Connect(g, s, h)
 			Connect(g, h, sinkOf("k"), Demand(10, 5))
 			return s.common(), h.common()
+		}, false},
+		"helpers in a row": {func(g *Graph) (a, b *base) {
+			h, i := id(), id()
+			Connect(g, finite("s", 1, false), h)
+			Connect(g, h, i)
+			Connect(g, i, sinkOf("k"), Demand(10, 5))
+			return h.common(), i.common()
 		}, true},
 		"async": {func(g *Graph) (a, b *base) {
 			h, k := id(), sinkOf("k")
@@ -319,6 +326,30 @@ func TestFusionKeepsToItsRules(t *testing.T) {
 	}
 }
 
+// Nothing comes before the blocked callback returns but what there is already.
+func TestHelperDoesNotWaitForABlockedProducer(t *testing.T) {
+	for _, fuse := range []bool{true, false} {
+		bubble(t, func(t *testing.T, g *Graph) {
+			calls := 0
+			src := Pull("source", func(ctx context.Context, _ int, out *Output[int]) error {
+				if calls++; calls == 1 {
+					out.EmitAll(ints(0, 8)...)
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			helper := Map(func(v int) int { return v })
+			sink, batches := collector[int]("sink")
+			Connect(g, src, helper)
+			Connect(g, helper, sink, Demand(3, 1))
+			start(t, g)
+			synctest.Wait()
+			equal(t, "arrived", flat(batches()), ints(0, 8))
+		}, Fuse(fuse))
+	}
+}
+
 // TestSteadyStateAllocatesNothing: ten times the events, the same allocations
 // but for chance (a slab more, a goroutine's stack).
 func TestSteadyStateAllocatesNothing(t *testing.T) {
@@ -336,5 +367,34 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	few, many := mallocs(100_000), mallocs(1_100_000)
 	if batches := uint64(1_000_000 / 250); many > few+batches/10 {
 		t.Errorf("%d allocations for a million events more, in %d batches", many-few, batches)
+	}
+}
+
+func TestFlatMapEmitsNoneOneOrMany(t *testing.T) {
+	for _, fuse := range []bool{true, false} {
+		bubble(t, func(t *testing.T, g *Graph) {
+			buf := make([]int, 0, 3) // used again in every call
+			many := FlatMap(func(v int) []int {
+				buf = buf[:0]
+				for range v % 4 {
+					buf = append(buf, v)
+				}
+				return buf
+			})
+			sink, batches := collector[int]("sink")
+			Connect(g, finite("source", 100, false), many, Demand(8, 4))
+			Connect(g, many, sink)
+			if err := g.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var want []int
+			for v := range 100 {
+				for range v % 4 {
+					want = append(want, v)
+				}
+			}
+			equal(t, "arrived", flat(batches()), want)
+			checkConservation(t, g)
+		}, Fuse(fuse))
 	}
 }
