@@ -53,7 +53,8 @@ type Answer struct {
 	Failed []ItemFailure
 	// Rewind, unless PositionNone, asks for another place to go on from.
 	// Nothing of this delivery counts as processed then, and Failed is ignored
-	// (OR-93).
+	// (OR-93). PositionResume goes on behind its token, but not before this
+	// delivery.
 	Rewind Position
 }
 

@@ -245,6 +245,13 @@ func (r *run) endStale(d *delivery) {
 // of the group counts as processed. When that place cannot be had the group
 // stays and the failure handler is asked (OR-93).
 func (r *run) rewound(d *delivery, at Position) {
+	if at.Kind == PositionResume { // where it is: before this group, or behind what it has of it
+		if first := d.containers[0].Token; containerToken(at.Token).Compare(first) < 0 {
+			at = Position{Kind: PositionAt, Token: first}
+		} else {
+			at.Kind = PositionAfter
+		}
+	}
 	if err := r.reposition(d.sub, at); err != nil {
 		d.err = fmt.Errorf("rewind to %s: %w", at, err)
 		r.deliveryFailed(d)

@@ -104,3 +104,26 @@ func TestFaultThatFailsDuringAHandshakeLosesNoEvents_OR84(t *testing.T) {
 		want(t, "checkpoint", g.marks.at(), 2)
 	})
 }
+
+// A consumer that answers a delivery with what it has settled so far, instead
+// of settling the delivery, goes on behind that and not behind the delivery.
+func TestRewindToWhatTheConsumerHasSkipsNothing_OR93(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		g.marks = &spyMarks{}
+		g.start()
+		c := g.subscribe("s", "sub")
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			if n == 2 {
+				return Answer{Rewind: at(PositionResume, 1)}, nil
+			}
+			return Answer{}, nil
+		}
+		g.feed(boxes("s", 1, 3)...)
+		g.pump()
+		want(t, "offered", c.offered(), "1 2 2 3")
+		want(t, "settled", c.values(), "1 2 3")
+		g.stop()
+		want(t, "checkpoint", g.marks.at(), 3)
+	})
+}
