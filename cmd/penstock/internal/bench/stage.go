@@ -194,7 +194,7 @@ const hopCapacity = 1000 // the default max
 // whoever reads its output waits for it.
 func hop(in <-chan int, f func(int) (int, bool)) <-chan int {
 	out := make(chan int, hopCapacity)
-	go func() {
+	go func() { // a hop: ends with its input; the reader of out waits for it
 		defer close(out)
 		for v := range in {
 			if w, ok := f(v); ok {
