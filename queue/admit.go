@@ -32,14 +32,15 @@ func (t *Topic[T]) spend() bool {
 }
 
 // callIn gives the credit back to the budget and keeps it from being taken
-// again until a matching letIn.
+// again until a matching letIn. It gives it back under turnMu: another request
+// that comes here in between would find it neither there nor here, and be
+// refused for want of what nobody uses.
 func (t *Topic[T]) callIn() {
 	t.turnMu.Lock()
-	n := t.credit
-	t.credit = 0
+	defer t.turnMu.Unlock()
 	t.strict++
-	t.turnMu.Unlock()
-	if n > 0 {
+	if n := t.credit; n > 0 {
+		t.credit = 0
 		t.budget.Release(n, 0)
 	}
 }

@@ -29,6 +29,9 @@ func (m *memory[T]) fill(at penstock.Offset, max int, lasting bool) (window[T], 
 	limit := m.log.End()
 	span := m.cursor.View(at, limit)
 	m.times = m.cursor.Times(m.times[:0], span)
+	if len(span.Values) == 0 { // nothing new, or the group is closed and its events are gone
+		return window[T]{First: at}, nil
+	}
 	if end := at + penstock.Offset(len(span.Values)); lasting || len(span.Values) >= max || end == limit {
 		return window[T]{First: at, Values: span.Values, Metas: span.Metas, Times: m.times}, nil
 	}
@@ -49,7 +52,7 @@ func (m *memory[T]) gather(span seglog.Span[T], limit penstock.Offset, max int) 
 		}
 		m.values = append(m.values, span.Values[:k]...)
 		m.copied = first + penstock.Offset(len(m.values))
-		if len(m.values) == max || m.copied == limit {
+		if k == 0 || len(m.values) == max || m.copied == limit {
 			break
 		}
 		span = m.cursor.View(m.copied, limit)

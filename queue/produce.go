@@ -130,6 +130,11 @@ func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Met
 		if metas != nil {
 			some = metas[from:to]
 		}
+		if from > 0 { // no slice begins after the end of ctx (BQ-20)
+			if err := t.open(ctx); err != nil {
+				return &penstock.PartialError{Accepted: from, Err: err}
+			}
+		}
 		if err := t.produceSlice(ctx, values[from:to], some, receipt); err != nil {
 			if from > 0 {
 				return &penstock.PartialError{Accepted: from, Err: err}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,11 +112,11 @@ func (g *Group[T]) run(ctx context.Context, h penstock.Handler[T]) error {
 		return err
 	}
 	r := &run[T]{group: g, handle: h, done: make(chan struct{}), failed: make(chan struct{})}
+	live := context.WithoutCancel(ctx) // panics when ctx is nil; nothing has begun yet
 	pushers, err := g.startPushing()
 	if err != nil {
 		return err
 	}
-	live := context.WithoutCancel(ctx)
 	r.intake, r.stopTake = context.WithCancel(live)
 	r.handlers, r.endHandle = context.WithCancelCause(live)
 	defer r.stopTake()
@@ -161,7 +162,7 @@ func (g *Group[T]) startPushing() ([]*pusher[T], error) {
 // when those that have not are left behind.
 func (r *run[T]) drain() {
 	limit := r.group.config.Drain
-	r.drainUntil.Store(time.Now().Add(limit).UnixNano())
+	r.drainUntil.Store(addNano(time.Now().UnixNano(), limit))
 	r.step.Store(finishing)
 	r.stopTake()
 	timer := time.NewTimer(limit)
@@ -178,6 +179,15 @@ func (r *run[T]) drain() {
 	case <-r.done:
 	case <-timer.C:
 	}
+}
+
+// addNano returns at+d, or the latest time there is when d is as good as
+// endless.
+func addNano(at int64, d time.Duration) int64 {
+	if at > math.MaxInt64-int64(d) {
+		return math.MaxInt64
+	}
+	return at + int64(d)
 }
 
 // outcome returns what Run returns.

@@ -19,9 +19,11 @@ import (
 // Capacity and producers wait, in slices each of which is accepted whole
 // (BQ-39, BQ-42). With a router, equal keys share a partition.
 //
-// Locks, in the order in which they may be taken: groupsMu; the budget's; the
-// marks' of a partition; turnMu; a partition's append lock; the log's. None is
-// held while user code runs, while a channel is waited for, or during I/O.
+// Locks, in the order in which they may be taken: groupsMu; a group's readers';
+// turnMu; the budget's; the marks' of a partition; a partition's append lock;
+// the log's. None is held while user code runs or while a channel is waited
+// for, and none but groupsMu during I/O: that one is held while the positions
+// of a group are made or deleted on disk.
 type Topic[T any] struct {
 	config Config[T] // immutable
 	parts  []*partition[T]

@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/seglog"
+)
+
+// The tests in this file set up states that only a race reaches from outside.
+
+func openInside(t *testing.T, c Config[int]) *Topic[int] {
+	t.Helper()
+	c.Name, c.Logger = "topic", slog.New(slog.DiscardHandler)
+	topic, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := topic.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return topic
+}
+
+// TestPullBesideCloseOfItsGroupEnds: a pull that is under way when its group
+// is closed, and whose events another group lets go of, finds nothing. It used
+// to look for ever.
+func TestPullBesideCloseOfItsGroupEnds(t *testing.T) {
+	clock := seglog.NewClock()
+	t.Cleanup(clock.Stop)
+	log := seglog.New[int](seglog.Config{SegmentSize: 2, Clock: clock})
+	m := newMemory(log)
+	for i := range 6 {
+		log.Append(i)
+	}
+	log.Release(4) // the hold at 0 is gone
+	done := make(chan int, 1)
+	go func() { // ends with the fill; received below
+		w, err := m.fill(0, 10, false)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- len(w.Values)
+	}()
+	select {
+	case n := <-done:
+		if n != 0 {
+			t.Errorf("%d events, want none", n)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the pull still looks for events that are gone")
+	}
+}
+
+// TestEndedContextStopsBetweenSlices covers BQ-20 and BQ-43: also when the
+// capacity for the next slice is free at once.
+func TestEndedContextStopsBetweenSlices(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var g *Group[int]
+	topic := openInside(t, Config[int]{Capacity: 2, Key: func(v int) string {
+		if v == 1 { // the last event of the first slice
+			cancel()
+			g.cursors[0].hold.Commit(2) // the commit that comes as soon as both are readable
+		}
+		return ""
+	}})
+	g, err := topic.Group("g", GroupConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = topic.Produce(ctx, 0, 1, 2, 3)
+	partial, ok := err.(*penstock.PartialError)
+	if !ok || partial.Accepted != 2 {
+		t.Errorf("error %v, want a PartialError with 2 accepted", err)
+	}
+	if end := topic.parts[0].end(); end != 2 {
+		t.Errorf("%d events were appended, want 2", end)
+	}
+}
+
+// TestTurnNeverLeavesThePartitions_BQ82: whose turn is next is kept as a
+// number below the number of partitions, so there is no counter to wrap.
+func TestTurnNeverLeavesThePartitions_BQ82(t *testing.T) {
+	for _, partitions := range []int{1, 3, 7, 64} {
+		topic := openInside(t, Config[int]{Partitions: partitions})
+		want := 0
+		for range 100 {
+			if first := topic.reserve(math.MaxInt); first != want {
+				t.Fatalf("%d partitions: first %d, want %d", partitions, first, want)
+			}
+			topic.batches.Add(-1)
+			want = int((uint64(want) + math.MaxInt) % uint64(partitions))
+		}
+		g, err := topic.Group("g", GroupConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := g.Consumer(0)
+		for range 1000 {
+			if _, _, err := c.TryPull(1); err != nil {
+				t.Fatal(err)
+			}
+			if c.turn < 0 || c.turn >= partitions {
+				t.Fatalf("turn %d of %d partitions", c.turn, partitions)
+			}
+		}
+	}
+}
+
+func TestEndlessDrainWaitsForRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topic := openInside(t, Config[int]{})
+		g, err := topic.Group("g", GroupConfig{Drain: math.MaxInt64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := topic.Produce(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		err = g.Run(ctx, func(context.Context, penstock.Batch[int]) error {
+			cancel()
+			if calls++; calls < 3 {
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
+		if err != nil || calls != 3 {
+			t.Errorf("Run = %v after %d calls, want nil after 3", err, calls)
+		}
+	})
+}
