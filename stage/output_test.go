@@ -84,6 +84,48 @@ func TestForwardedPartOutlivesTheGate(t *testing.T) {
 	})
 }
 
+// A gate ends in the middle of a delivery of which it has forwarded a part. While
+// the producer has not looked, its slot must hold another slab already: both
+// would count references to the same one.
+func TestForwardedSlabHasOneOwnerWhenTheGateEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		release := make(chan struct{})
+		calls := 0
+		src := Pull("source", func(_ context.Context, _ int, out *Output[int]) error {
+			if calls++; calls == 1 {
+				out.EmitAll(ints(0, 6)...)
+				return nil
+			}
+			<-release
+			return Done
+		})
+		gate := NewGate("gate", func(_ context.Context, in []int, out *Output[int]) error {
+			out.Forward(in)
+			return Done
+		})
+		holder := newLockstep[int]("holder")
+		Connect(g, src, gate, Demand(7, 5))
+		Connect(g, gate, holder)
+		start(t, g)
+		synctest.Wait()
+		equal(t, "in hands", holder.all(), [][]int{{0, 1}})
+		given, taken := src.out.edges[0], gate.out.edges[0]
+		if given.tail.Load() != 1 || given.head.Load() != 0 || !given.cancelled.Load() {
+			t.Fatal("the delivery is not the one that the test is about")
+		}
+		if given.slot(0).slab == taken.slot(0).slab {
+			t.Error("the forwarded slab is still in the slot of the producer")
+		}
+		holder.step()
+		close(release)
+		synctest.Wait()
+		if s := g.Stats()[0]; s.Undelivered != 4 {
+			t.Errorf("source: %+v, want 4 events undelivered", s)
+		}
+		checkConservation(t, g)
+	})
+}
+
 func TestForwardCopiesWhatItMustNotPassOn(t *testing.T) {
 	lent := ints(0, 8)
 	lent = lent[:8:8]
