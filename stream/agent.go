@@ -57,8 +57,10 @@ func (a *agent) last() *run {
 	return a.current
 }
 
-// start begins a run, which outlives ctx but carries its values. It waits for the end of a run that is being stopped and
-// refuses while one is running. It is not called concurrently with itself.
+// start begins a run, which outlives ctx but carries its values. It waits for
+// the end of a run that is being stopped, and refuses while one is running or
+// while work that one has left behind has not returned. It is not called
+// concurrently with itself.
 func (a *agent) start(ctx context.Context) error {
 	if prev := a.last(); prev != nil {
 		select {
@@ -70,6 +72,11 @@ func (a *agent) start(ctx context.Context) error {
 		case <-prev.done:
 		case <-ctx.Done():
 			return penstock.ContextError(ctx)
+		}
+		select {
+		case <-prev.workers.drained:
+		default:
+			return fmt.Errorf("agent of queue %s: work of the run before has not returned: %w", a.queue, penstock.ErrExists)
 		}
 	}
 	cache, err := a.newCache()
@@ -91,7 +98,8 @@ func (a *agent) start(ctx context.Context) error {
 
 // stop drains the current run and returns when its whole cleanup is complete.
 // When ctx ends first, the context of the run's work is cancelled; stop goes on
-// to wait, and returns a *penstock.DrainError if events were left unsettled.
+// to wait, but leaves behind what does not return within abandonAfter, and
+// returns a *penstock.DrainError if events were left unsettled.
 // Stopping twice, also concurrently, stops once; every caller waits.
 func (a *agent) stop(ctx context.Context) error {
 	r := a.last()

@@ -25,10 +25,37 @@ func (r *run) beginDrain() <-chan struct{} {
 	return drained
 }
 
+// abandon gives up work that goes on although its context has ended abandonAfter
+// ago, for example a handler that ignores it: its events are left, and progress
+// stays before them. A receiver cannot be given up, because it could not be shut
+// down then; its contract is to return.
+func (r *run) abandon() bool {
+	if r.withReceiver {
+		r.log.Error("receiver does not return although its context has ended; waiting", r.fields()...)
+		return false
+	}
+	for e := range r.busy {
+		for _, sub := range e.subs {
+			d := sub.inFlight
+			if d == nil || !d.current() && !d.redo {
+				continue
+			}
+			r.left += len(d.items)
+			r.log.Error("consumer left behind; it has not returned although its context has ended",
+				r.about(sub, "events", len(d.items), "token", d.items[0].Token.String(), "since", d.started)...)
+		}
+	}
+	r.log.Error("drain given up; the agent does not start again before what was left behind has returned", r.fields("events", r.left)...)
+	r.abandoned = true
+	return true
+}
+
 // finish is the end of a run, in the order of OR-139. The accepted work has
-// ended; cache and receiver still exist.
+// ended or was abandoned; cache and receiver still exist.
 func (r *run) finish() {
-	r.workers.Wait()
+	if ended := r.workers.close(); !r.abandoned {
+		<-ended
+	}
 	r.step("work ended")
 	mark := r.reportProgress(true)
 	r.purge()
@@ -43,7 +70,7 @@ func (r *run) finish() {
 	clear(r.busy)
 	clear(r.retained)
 	r.cache, r.pumping.backlog = nil, nil
-	if r.left > 0 {
+	if r.left > 0 || r.abandoned {
 		r.err = &penstock.DrainError{Left: r.left, Err: context.Cause(r.ctx)}
 	}
 	r.step("ended")

@@ -122,7 +122,7 @@ func (m *manager) stop(agents []*agent) error {
 			first = err
 		}
 	}
-	if first == nil && left > 0 {
+	if first == nil && cause != nil {
 		first = &penstock.DrainError{Left: left, Err: cause}
 	}
 	return first

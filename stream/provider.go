@@ -53,12 +53,14 @@ func (p *Provider) Name() string { return p.config.Name }
 // Run pulls the queues of this node and delivers until ctx ends. Then it
 // drains: nothing new begins, accepted deliveries keep their retries, and when
 // they have ended the progress is stored. After Config.Drain the handlers'
-// context is cancelled; Run still waits for them to return.
+// context is cancelled. A handler that does not return within one second of
+// that is left behind: the provider cannot be run again until it does.
 //
 // It returns nil after a full drain, a *penstock.DrainError that says how many
 // events were left unsettled (they are delivered again by the next run), or
 // the first failure of an agent. Run can be called again after it returned;
-// while it runs, a second call fails with penstock.ErrExists.
+// while it runs, or when a handler was left behind and has not returned, a
+// second call fails with penstock.ErrExists.
 //
 // Subscribe before Run: an agent that finds no subscription for an event takes
 // the event as done. The memory registry does not survive a restart, so a

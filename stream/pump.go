@@ -137,6 +137,7 @@ func (r *run) progressDue(now time.Time) bool {
 
 func (r *run) runJob(job receiverJob) {
 	var got []Container
+	r.withReceiver = true
 	r.spawn("receiver", func(ctx context.Context) error {
 		r.report(ctx, job)
 		if job.limit == 0 {
@@ -168,6 +169,7 @@ func (r *run) report(ctx context.Context, job receiverJob) {
 
 func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 	p := &r.pumping
+	r.withReceiver = false
 	switch {
 	case job.limit == 0 || errors.Is(err, errStopped):
 		r.endPump()
@@ -286,12 +288,12 @@ func (r *run) startWait() {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	p.wait = cancel
+	p.wait, r.withReceiver = cancel, true
 	r.spawn("receiver", func(context.Context) error { return w.Wait(ctx) }, func(err error) {
 		defer r.latch.leave()
 		cancelled := ctx.Err() != nil
 		cancel()
-		p.wait = nil
+		p.wait, r.withReceiver = nil, false
 		again := p.again
 		p.again = false
 		switch {

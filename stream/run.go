@@ -52,8 +52,9 @@ type run struct {
 	retained   map[*subscription]struct{} // deliveries and handshakes to try again at the next poll
 	lastTick   time.Time                  // of the inactivity sweep
 
-	initDone bool
-	initErr  error
+	initDone     bool
+	initErr      error
+	withReceiver bool // a worker is with the receiver
 
 	read      penstock.Token // newest container accounted for
 	hasRead   bool
@@ -63,10 +64,11 @@ type run struct {
 	reported  progress // last one given to the cache
 	marked    penstock.Token
 	hasMarked bool
-	left      int // events unsettled when a drain was cut
+	left      int  // events unsettled when a drain was cut
+	abandoned bool // work was left behind
 
 	stats   QueueStats
-	workers sync.WaitGroup // goroutines of spawn
+	workers *latch // goroutines of spawn
 }
 
 func newRun(ctx context.Context, a *agent, c Cache, rec Receiver) *run {
@@ -75,6 +77,7 @@ func newRun(ctx context.Context, a *agent, c Cache, rec Receiver) *run {
 		mail: make(chan func()), drain: make(chan struct{}), stopOnce: new(sync.Once),
 		deaf: make(chan struct{}), done: make(chan struct{}),
 		latch:    newLatch(),
+		workers:  newLatch(),
 		streams:  map[penstock.StreamID]*streamEntry{},
 		busy:     map[*streamEntry]struct{}{},
 		retained: map[*subscription]struct{}{},
@@ -111,9 +114,26 @@ func (r *run) loop() {
 	if err != nil { // a cache that panics; the state cannot be trusted
 		r.log.Error("agent failed", "provider", r.provider, "queue", r.queue.String(), "err", err)
 		r.cancel(err)
-		r.workers.Wait()
-		r.closeReceiver()
+		if !r.workersEnd() {
+			r.log.Error("work left behind; its goroutines have not returned", r.fields("after", abandonAfter)...)
+		}
+		if !r.withReceiver {
+			r.closeReceiver()
+		}
 		r.err = err
+	}
+}
+
+// workersEnd waits until the run's goroutines have returned, but not longer
+// than abandonAfter. Their context has ended.
+func (r *run) workersEnd() bool {
+	limit := time.NewTimer(abandonAfter)
+	defer limit.Stop()
+	select {
+	case <-r.workers.close():
+		return true
+	case <-limit.C:
+		return false
 	}
 }
 
@@ -123,7 +143,8 @@ func (r *run) serve() {
 	poll := time.NewTimer(r.pollOffset)
 	defer poll.Stop()
 	drain := r.drain
-	var drained <-chan struct{}
+	var drained, cut <-chan struct{}
+	var overdue <-chan time.Time
 	for {
 		select {
 		case f := <-r.mail:
@@ -135,21 +156,33 @@ func (r *run) serve() {
 		case <-drain:
 			drain = nil
 			poll.Stop()
-			drained = r.beginDrain()
+			drained, cut = r.beginDrain(), r.ctx.Done()
 		case <-drained:
 			return
+		case <-cut:
+			cut, overdue = nil, time.After(abandonAfter)
+		case <-overdue:
+			if r.abandon() {
+				return
+			}
+			overdue = time.After(abandonAfter)
 		}
 	}
 }
 
+// abandonAfter is how long a run waits for work whose context has ended.
+const abandonAfter = time.Second
+
 // spawn runs job on a goroutine of its own and then, on the loop, then. The
 // caller has entered the latch and leaves it in then, or later. The goroutine
 // ends when job returns, which r.ctx and the callers of spawn bring about; the
-// loop waits for it through the latch.
+// loop waits for it through the latch. One that does not return although r.ctx
+// has ended is left behind, and its result with it; the agent does not start
+// again before it has returned.
 func (r *run) spawn(where string, job func(ctx context.Context) error, then func(error)) {
-	r.workers.Add(1)
-	go func() { // one piece of blocking work; see above
-		defer r.workers.Done()
+	r.workers.enter() // never refused: it is closed when the loop spawns no more
+	go func() {       // one piece of blocking work; see above
+		defer r.workers.leave()
 		err := error(nil)
 		finished := false
 		defer func() {
@@ -210,6 +243,7 @@ func sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) error {
 // checkpoint; reads wait for it (OR-43, OR-44).
 func (r *run) initReceiver() {
 	r.latch.enter() // never refused: the loop has just begun
+	r.withReceiver = true
 	var pos penstock.Token
 	var ok bool
 	r.spawn("receiver", func(ctx context.Context) error {
@@ -228,7 +262,7 @@ func (r *run) initReceiver() {
 		return nil
 	}, func(err error) {
 		defer r.latch.leave()
-		r.initDone, r.initErr = true, err
+		r.initDone, r.initErr, r.withReceiver = true, err, false
 		r.step("receiver init ended")
 		if err != nil {
 			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
