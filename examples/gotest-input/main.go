@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 func main() {
@@ -37,6 +38,7 @@ func main() {
 // run tests the packages, sends each line through the demo, and writes what
 // the demo says.
 func run(ctx context.Context, packages []string, stdout, stderr io.Writer) error {
+	stderr = &locked{w: stderr} // two processes write to it
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
@@ -74,4 +76,16 @@ func moduleRoot(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/penstock/penstock")
 	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err
+}
+
+// locked is a writer for several goroutines.
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
