@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"strings"
 
 	"github.com/penstock/penstock"
@@ -32,8 +33,13 @@ func (w WhenFull) String() string {
 	return fmt.Sprintf("when_full(%d)", uint8(w))
 }
 
-// maxPartitions bounds what a mistyped configuration can allocate.
-const maxPartitions = 1 << 16
+// maxPartitions and maxSegment, in bytes, bound what a mistyped configuration
+// can allocate. maxCapacity is what a budget can count.
+const (
+	maxPartitions = 1 << 16
+	maxSegment    = 1 << 30
+	maxCapacity   = math.MaxInt >> 1
+)
 
 // Config of a [Topic]. The zero value of a field is its default; a negative
 // number is an error that names the field.
@@ -49,8 +55,9 @@ type Config[T any] struct {
 	// WhenFull says what producers do when Capacity is used up: Wait, the
 	// default, or Fail (BQ-6).
 	WhenFull WhenFull
-	// SegmentSize is the number of events per piece of memory. 0 lets it grow
-	// with the backlog from 64 to 4096. Memory only.
+	// SegmentSize is the number of events per piece of memory, of 1 GiB at
+	// most. 0 lets it grow with the backlog from 64 to 4096, or less when
+	// events are large. Memory only.
 	SegmentSize int
 
 	// Key, if set, chooses the partition of an event by [penstock.HashKey] of
@@ -98,8 +105,8 @@ func (c *Config[T]) validate() error {
 		most  int
 	}{
 		{"Partitions", c.Partitions, maxPartitions},
-		{"Capacity", c.Capacity, math.MaxInt},
-		{"SegmentSize", c.SegmentSize, math.MaxInt32},
+		{"Capacity", c.Capacity, maxCapacity},
+		{"SegmentSize", c.SegmentSize, maxSegment / max(1, int(reflect.TypeFor[T]().Size()))},
 	} {
 		if err := inRange(f.name, f.value, f.most); err != nil {
 			return err

@@ -150,7 +150,7 @@ func (c *Consumer[T]) Batches(ctx context.Context) iter.Seq2[Batch[T], error] {
 
 // Commit commits the batch of the last pull, and only that one (BQ-75). It
 // returns [ErrNothingPulled] when there is none or it was committed by an
-// earlier call (BQ-76), [ErrAutoCommit] in a group with AutoCommit, and
+// earlier call, of this or of [Batch.Commit] (BQ-76), [ErrAutoCommit] in a group with AutoCommit, and
 // [penstock.ErrClosed] after Close.
 func (c *Consumer[T]) Commit() error {
 	if err := c.enter(); err != nil {
@@ -160,7 +160,7 @@ func (c *Consumer[T]) Commit() error {
 		return ErrAutoCommit
 	}
 	cur := c.last
-	if cur == nil {
+	if cur == nil || cur.read == cur.committed { // the batch's own Commit was first
 		return ErrNothingPulled
 	}
 	if err := cur.finish(); err != nil {
@@ -186,6 +186,9 @@ func (c *Consumer[T]) enter() error {
 	}
 	if err := c.group.claim(pulled); err != nil {
 		return err
+	}
+	if c.group.closed.Load() { // Close looks at the use after it has set closed
+		return penstock.ErrClosed
 	}
 	for _, cur := range c.cursors {
 		cur.completed = nil // a pull begins at the commit, whatever Run had done beyond it

@@ -169,6 +169,12 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 		g.consumers = append(g.consumers, newConsumer(g, g.cursors[from:to]))
 	}
 	t.groups[name] = g
+	if c.Start == Latest { // without another group, the marks move with its coming
+		for _, p := range t.parts {
+			p.sweep()
+		}
+		t.freed()
+	}
 	return g, nil
 }
 
@@ -241,11 +247,14 @@ func (g *Group[T]) claim(use int32) error {
 }
 
 // Close removes the group and frees its name: consumers that wait and every
-// later call return [penstock.ErrClosed]. What the group had not committed no
-// longer counts against the capacity (BQ-52). On disk its position stays, and
-// what it has not committed is kept for it: it goes on there when it is opened
-// again; [Topic.DeleteGroup] forgets it. A batch in hands stays readable until
-// its consumer's next call. A second call does nothing.
+// later call return [penstock.ErrClosed], and so does Run, after its drain. In
+// memory, what the group had not committed no longer counts against the
+// capacity (BQ-52), unless it was the last group: a topic without one gives
+// nothing back, and keeps for the next group what this one has not committed.
+// On disk the position stays, and what the group has not committed counts and
+// is kept for it: it goes on there when it is opened again;
+// [Topic.DeleteGroup] forgets it. A batch in hands stays readable until its
+// consumer's next call. A second call does nothing.
 func (g *Group[T]) Close() error {
 	t := g.topic
 	t.groupsMu.Lock()

@@ -16,7 +16,9 @@ type Span[T any] struct {
 // not safe for concurrent use.
 //
 // Invariant: seg is nil or in the chain, because the hold's low is below its
-// end (see [Cursor.Leave]).
+// end (see [Cursor.Leave]). When the hold was removed, seg may be out of the
+// chain; its links then still lead back to it, because what is lent is not used
+// again ([Log.Lend]).
 type Cursor[T any] struct {
 	log *Log[T]
 	seg *segment[T]
@@ -28,8 +30,9 @@ func (l *Log[T]) Cursor() Cursor[T] { return Cursor[T]{log: l} }
 // View returns the events from offset at to the end of its segment, at most up
 // to limit. limit is at most an end that the caller has read from the log, and
 // at is at or above the low of the caller's hold. The span is empty when
-// at >= limit, and when the hold was removed and the events are gone. It copies nothing, allocates nothing and takes no lock unless
-// the cursor has to find its segment again.
+// at >= limit, and when the hold was removed and the events are gone. It copies
+// nothing, allocates nothing and takes no lock unless the cursor has to find
+// its segment again.
 func (c *Cursor[T]) View(at, limit penstock.Offset) Span[T] {
 	if at >= limit {
 		return Span[T]{First: at}

@@ -17,7 +17,8 @@ const cacheLine = 128
 // Config of a [Log].
 type Config struct {
 	// SegmentSize is the number of events per segment. 0 lets it grow with the
-	// backlog from 64 to 4096, so that an idle partition costs little.
+	// backlog from 64 to 4096, so that an idle partition costs little, and to
+	// no more than 4 MiB when events are large.
 	SegmentSize int
 	// Clock gives append times. Required; several logs may share one.
 	Clock *Clock
@@ -33,11 +34,13 @@ type Config struct {
 // Invariants: released <= end. Every event in [released, end) lies in the
 // chain from head to tail. A slot below released holds the zero value when T
 // holds pointers, and its segment is out of the chain unless it also holds
-// slots at or above released, or is the tail or was it at the last release. At
-// most maxFree segments are kept for reuse.
+// slots at or above released, or is the tail or was it at the last release.
+// While something is lent, slots are not cleared; a segment with such slots is
+// unclear, and not kept for reuse. At most maxFree segments are kept for reuse.
 type Log[T any] struct {
 	config   Config // immutable
 	pointers bool   // T holds pointers, so finished slots are cleared
+	most     int    // the largest adaptive segment, in events
 
 	_     [cacheLine]byte // written by the appender only
 	tail  *segment[T]
@@ -66,7 +69,9 @@ func New[T any](config Config) *Log[T] {
 		panic(fmt.Sprintf("seglog: New: bad config %+v", config))
 	}
 	none := &segment[T]{} // no slots: the first append rolls, so an unused log costs nothing
-	return &Log[T]{config: config, pointers: hasPointers(reflect.TypeFor[T]()), tail: none, head: none, late: none, stamp: noStamp}
+	typ := reflect.TypeFor[T]()
+	most := max(1, largestBytes/max(1, int(typ.Size())))
+	return &Log[T]{config: config, pointers: hasPointers(typ), most: most, tail: none, head: none, late: none, stamp: noStamp}
 }
 
 // hasPointers reports whether a value of the type can keep other memory alive.

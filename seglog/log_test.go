@@ -277,6 +277,42 @@ func TestLentEventsStayAsTheyAre(t *testing.T) {
 	}
 }
 
+// TestLentEventsDieWhenReturned: what was finished with while something was
+// lent was never cleared, neither in the tail nor in segments used again.
+func TestLentEventsDieWhenReturned(t *testing.T) {
+	l := newLog[*[64]byte](t, 8)
+	var kept []weak.Pointer[[64]byte]
+	for range 6 {
+		v := new([64]byte)
+		kept = append(kept, weak.Make(v))
+		l.AppendStrided([]*[64]byte{v}, []penstock.Meta{{ID: "old"}}, 0, 1)
+	}
+	l.Lend()
+	l.Lend()
+	l.Release(5)
+	l.Return()
+	runtime.GC()
+	if kept[0].Value() == nil {
+		t.Error("event 0 died while it was lent")
+	}
+	l.Return()
+	runtime.GC()
+	for i, w := range kept {
+		if alive := w.Value() != nil; alive != (i >= 5) {
+			t.Errorf("event %d: alive %t", i, alive)
+		}
+	}
+	for range 64 { // the segment is used again
+		l.Append(nil)
+		c := l.Cursor()
+		span := c.View(l.End()-1, l.End())
+		if l.End() > 8 && span.Metas != nil && span.Metas[0].ID != "" {
+			t.Fatalf("event %d shows the metadata of an earlier one", l.End()-1)
+		}
+		l.Release(max(5, l.End()-1))
+	}
+}
+
 // TestReadersRunBesideTheAppender is for the race detector: two readers with
 // holds follow an appender, and segments are used again under them.
 func TestReadersRunBesideTheAppender(t *testing.T) {

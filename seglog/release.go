@@ -5,16 +5,18 @@ import "github.com/penstock/penstock"
 const (
 	// maxFree is how many finished segments a log keeps for reuse.
 	maxFree = 2
-	// smallest and largest are the bounds of adaptive segment sizes, in events.
-	smallest = 64
-	largest  = 4096
+	// smallest and largest are the bounds of adaptive segment sizes, in events;
+	// largestBytes bounds them for events so large that a few are many bytes.
+	smallest     = 64
+	largest      = 4096
+	largestBytes = 4 << 20
 )
 
 // Release tells the log that nobody looks at events below low any more. They
 // are cleared at once when they hold pointers, and segments wholly below low
 // are kept for reuse or dropped; no append is needed for it ([Log.Lend] tells
-// the exception). A low at or below
-// an earlier one changes nothing. It panics when low is above the end.
+// the exception). A low at or below an earlier one changes nothing. It panics
+// when low is above the end.
 //
 // Every reader's next view begins at or above low, and no slice of an earlier
 // view below low is used after the call.
@@ -57,6 +59,7 @@ func (l *Log[T]) dropHead() bool {
 // wipe drops what the slots [from, to) of s keep alive.
 func (l *Log[T]) wipe(s *segment[T], from, to int) {
 	if l.lent > 0 {
+		s.unclear = true
 		return
 	}
 	if l.pointers {
@@ -69,7 +72,7 @@ func (l *Log[T]) wipe(s *segment[T], from, to int) {
 
 // keep puts a finished segment aside for reuse. The largest are kept.
 func (l *Log[T]) keep(s *segment[T]) {
-	if len(s.items) == 0 || l.lent > 0 {
+	if len(s.items) == 0 || l.lent > 0 || s.unclear {
 		return
 	}
 	if len(l.free) < maxFree {
@@ -90,7 +93,7 @@ func (l *Log[T]) take(base penstock.Offset, need int) *segment[T] {
 	l.late = l.tail
 	want := l.config.SegmentSize
 	if want == 0 {
-		want = adaptive(base - l.released + penstock.Offset(need-1))
+		want = min(adaptive(base-l.released+penstock.Offset(need-1)), l.most)
 	}
 	for i := len(l.free) - 1; i >= 0; i-- {
 		s := l.free[i]
@@ -147,12 +150,17 @@ func (l *Log[T]) Lend() {
 	l.lent++
 }
 
-// Return ends one Lend: that reader looks at nothing any more.
+// Return ends one Lend: that reader looks at nothing any more. The last one
+// clears what was finished with meanwhile and is still in the chain.
 func (l *Log[T]) Return() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lent--; l.lent < 0 {
 		panic("seglog: Return without Lend")
+	}
+	if s := l.head; l.lent == 0 && s.unclear { // only the head can be
+		s.unclear = false
+		l.wipe(s, 0, int(l.released-s.base))
 	}
 }
 

@@ -19,6 +19,8 @@ type segment[T any] struct {
 	first int64                           // append time of the first slot, Unix nanoseconds
 	more  atomic.Pointer[stamps]          // further append times; nil when all slots share first
 	next  atomic.Pointer[segment[T]]
+
+	unclear bool // finished slots were not cleared; guarded by the log's mu
 }
 
 // end returns one past the offset of the last slot.
