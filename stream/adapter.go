@@ -74,6 +74,18 @@ type Adapter interface {
 	Close() error
 }
 
+// TokenChecker is implemented by adapters that can tell a token that they gave
+// out from any other (ADR 0028). Without it a token of another adapter, or one
+// of containers that were lost with the tail of a queue, would be taken for a
+// place that is yet to come, and everything before it would be passed over.
+type TokenChecker interface {
+	// CheckToken returns nil when t is the token of a container that the queue
+	// holds or has held. Otherwise the error matches penstock.ErrInvalid for a
+	// token of another adapter and penstock.ErrOffsetOutOfRange for one beyond
+	// the end of the queue. It does not block.
+	CheckToken(q QueueID, t penstock.Token) error
+}
+
 // Receiver reads one queue for one run of an agent. Its methods, with those of
 // [Waiter] and of its [Checkpointer], are called by one goroutine at a time.
 // Every method must return soon after its ctx has ended.

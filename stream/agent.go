@@ -21,6 +21,7 @@ type agentConfig struct {
 	failure         FailureHandler
 	deadLetter      func(context.Context, ...penstock.Envelope) error // nil: none
 	rewindable      bool
+	tokenCheck      func(penstock.Token) error // whether the adapter gave it out
 	groupSize       int
 	poll            time.Duration
 	pollOffset      time.Duration // of the first poll

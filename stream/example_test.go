@@ -84,7 +84,10 @@ func ExampleFrom() {
 	sub, err := orders.Subscribe(ctx, "audit", handle, stream.From(stream.Earliest))
 	fmt.Println(sub.Name(), sub.Stream(), err)
 
-	token, err := penstock.ParseToken("t1:0:41:0") // as a batch gave it, kept by the application
+	if err := orders.Publish(ctx, Order{}); err != nil {
+		log.Fatal(err)
+	}
+	token, err := penstock.ParseToken("t1:0:0:0") // as a batch gave it, kept by the application
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -73,8 +73,10 @@ func (d defaultFailure) DeliveryFailed(context.Context, Failure) Verdict {
 }
 
 func (defaultFailure) SubscribeFailed(_ context.Context, f Failure) Verdict {
-	if errors.Is(f.Err, ErrCacheMiss) || errors.Is(f.Err, penstock.ErrUnsupported) || errors.Is(f.Err, penstock.ErrInvalid) {
-		return Fault
+	for _, lost := range []error{ErrCacheMiss, penstock.ErrUnsupported, penstock.ErrInvalid, penstock.ErrOffsetOutOfRange} {
+		if errors.Is(f.Err, lost) {
+			return Fault
+		}
 	}
 	return Retry
 }

@@ -152,12 +152,19 @@ func (r *run) resumeAt(sub *subscription, has penstock.Token) (Cursor, error) {
 	if !r.rewindable || !ahead {
 		return sub.pin, nil
 	}
+	if err := r.tokenCheck(has); err != nil {
+		r.log.Warn("consumer has what the queue never had; it gets everything above the checkpoint", r.about(sub, "token", has.String(), "err", err)...)
+		return sub.pin, nil
+	}
 	return r.cache.Cursor(sub.entry.id, Position{Kind: PositionAfter, Token: has})
 }
 
 func (r *run) checkToken(id penstock.StreamID, at Position) error {
 	if !r.rewindable {
 		return &unsupportedError{what: "position " + at.String() + ": the adapter of provider " + r.provider + " cannot rewind"}
+	}
+	if err := r.tokenCheck(at.Token); err != nil {
+		return err
 	}
 	if !r.hasFloor {
 		return nil

@@ -37,6 +37,7 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 		failure:         c.Failure,
 		deadLetter:      c.DeadLetter,
 		rewindable:      p.adapter.Rewindable(),
+		tokenCheck:      func(t penstock.Token) error { return p.checkToken(q, t) },
 		groupSize:       c.GroupSize,
 		poll:            c.Poll,
 		pollOffset:      time.Duration(c.Rand(int64(c.Poll))),

@@ -127,6 +127,14 @@ func (p *Provider) enqueue(ctx context.Context, c Container) error {
 	return p.adapter.Enqueue(ctx, c)
 }
 
+// checkToken asks the adapter, if it can tell, whether a token is one of its own.
+func (p *Provider) checkToken(q QueueID, t penstock.Token) error {
+	if c, ok := p.adapter.(TokenChecker); ok {
+		return c.CheckToken(q, t)
+	}
+	return nil
+}
+
 type consumerKey struct {
 	stream penstock.StreamID
 	name   string
@@ -151,6 +159,11 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	}
 	if at.Kind >= PositionAt && !p.adapter.Rewindable() {
 		return &unsupportedError{what: fmt.Sprintf("start %s: provider %q cannot rewind", at, p.config.Name)}
+	}
+	if at.Kind >= PositionAt {
+		if err := p.checkToken(p.mapper.QueueFor(s), at.Token); err != nil {
+			return fmt.Errorf("start %s: %w", at, err)
+		}
 	}
 	key := consumerKey{s, name}
 	p.mu.Lock()

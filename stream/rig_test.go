@@ -49,7 +49,7 @@ func newRig(t *testing.T, configure ...func(*rig, *agentConfig)) *rig {
 	c := agentConfig{
 		provider: "rig", queue: QueueID{Name: "rig"},
 		registry: g.registry, resolve: g.resolve, failure: g,
-		rewindable: true, groupSize: 1, poll: time.Hour, pollOffset: time.Hour,
+		rewindable: true, tokenCheck: func(penstock.Token) error { return nil }, groupSize: 1, poll: time.Hour, pollOffset: time.Hour,
 		initTimeout: 5 * time.Second, shutdownTimeout: 30 * time.Second,
 		maxDelivery: time.Minute, inactivity: 30 * time.Minute, readAttempts: 6,
 		deliveryBackoff: Fixed(time.Millisecond), readBackoff: Fixed(time.Millisecond),

@@ -174,8 +174,10 @@ func (s *Subscription) Unsubscribe(ctx context.Context) error {
 // wait; see Config.MaxDeliveryTime and Config.Failure for the end of it.
 //
 // The error matches [ErrFaulted] when the subscription was given up,
-// penstock.ErrUnsupported when the adapter cannot rewind to a token, and
-// penstock.ErrInvalid for a blank name or a nil handler. A token that is no
+// penstock.ErrUnsupported when the adapter cannot rewind to a token,
+// penstock.ErrInvalid for a blank name, a nil handler or a token of another
+// adapter, and penstock.ErrOffsetOutOfRange for a token beyond the end of the
+// queue (if the adapter can tell; see [TokenChecker]). A token that is no
 // longer kept is found out later, when the stream becomes active: the failure
 // handler is asked, which by default faults the subscription.
 func (s *Stream[T]) Subscribe(ctx context.Context, name string, h penstock.Handler[T], options ...SubscribeOption) (*Subscription, error) {

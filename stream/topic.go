@@ -25,7 +25,9 @@ const topicRouterID = "stream-ring/1"
 // passed it; the checkpoint follows the slowest subscription within a poll
 // period. The group, and with it the checkpoint, outlives the provider: one
 // that is opened again over the same Topic, or over the same directory, goes
-// on where the checkpoint stands. In memory it ends with the Topic.
+// on where the checkpoint stands. In memory it ends with the Topic, and so do
+// its tokens. A token is the offset of its container; one that the partition
+// has not reached is refused.
 //
 // A Topic is safe for concurrent use.
 type Topic struct {
@@ -122,6 +124,18 @@ func (a *topicAdapter) Close() error         { return nil } // topic and group b
 
 func (a *topicAdapter) Enqueue(ctx context.Context, c Container) error {
 	return a.topic.Produce(ctx, c)
+}
+
+// CheckToken implements [TokenChecker]: Lo is an offset below the partition's
+// end, Hi is 0.
+func (a *topicAdapter) CheckToken(q QueueID, t penstock.Token) error {
+	if t.Hi != 0 {
+		return &penstock.FieldError{Field: "Token", Reason: fmt.Sprintf("%s is not of topic %q", t, a.topic.Name())}
+	}
+	if end := a.topic.Stats().Partitions[q.Number].End; t.Lo >= uint64(end) {
+		return fmt.Errorf("token %s of topic %q, partition %d: the partition ends before offset %d: %w", t, a.topic.Name(), q.Number, end, penstock.ErrOffsetOutOfRange)
+	}
+	return nil
 }
 
 func (a *topicAdapter) NewReceiver(q QueueID) (Receiver, error) {
