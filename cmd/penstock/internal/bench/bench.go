@@ -253,13 +253,14 @@ type figure struct {
 	latencies []time.Duration
 }
 
-// round runs iterations until their clocks have run for the slice.
+// round runs iterations until their clocks have run for the slice, and one at
+// the least.
 func round(s side, slice time.Duration) (figure, error) {
 	runtime.GC() // neither side pays for the other's garbage
 	var f figure
 	var each []float64
 	inside := time.Duration(0)
-	for began := time.Now(); inside < slice && time.Since(began) < wallFactor*slice; {
+	for began := time.Now(); len(each) == 0 || inside < slice && time.Since(began) < wallFactor*slice; {
 		var c clock
 		if err := s(&c); err != nil {
 			return figure{}, err

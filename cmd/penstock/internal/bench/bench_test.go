@@ -194,3 +194,18 @@ func TestLatenciesArePercentilesOfAllRounds(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A preempted goroutine finds the time of a short round used up before its
+// first iteration.
+func TestRoundWithoutTimeRunsOnce(t *testing.T) {
+	n := 0
+	f, err := round(func(c *clock) error {
+		n++
+		c.start()
+		c.stop(1)
+		return nil
+	}, 0)
+	if err != nil || n != 1 || f.ns < 0 {
+		t.Fatalf("%d iterations, figure %+v, error %v; want one iteration", n, f, err)
+	}
+}
