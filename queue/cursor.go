@@ -217,8 +217,8 @@ func (c *cursor[T]) settle(to penstock.Offset) error {
 	if err := c.commit(to); err != nil {
 		return err
 	}
-	if to >= c.sweepAt || c.sweeps == sweepPointers && to == c.source.end() {
-		c.letGo(to)
+	if c.saved || to >= c.sweepAt || c.sweeps == sweepPointers && to == c.source.end() {
+		c.letGo(to) // on disk at once: a few large events may fill it
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/segfile"
@@ -26,6 +27,7 @@ type fileEngine[T any] struct {
 	parked   map[string][]*seglog.Hold
 	opening  []*segfile.Cursor // of the group that is being added; guarded by groupsMu
 	requests sync.Pool         // of *request
+	full     atomic.Bool       // an append has failed on a full disk since the last reclaim
 }
 
 // filePartition is what the engine keeps per partition.
@@ -206,6 +208,13 @@ func (e *fileEngine[T]) attached(group string) {
 	e.opening = nil
 }
 
+// failed notes why an append that nobody may wait for did not succeed.
+func (e *fileEngine[T]) failed(err error) {
+	if errors.Is(err, penstock.ErrDiskFull) {
+		e.full.Store(true)
+	}
+}
+
 // keptCapacity is an error of an append of which n events were appended and
 // will give their capacity back by commits.
 type keptCapacity struct {
@@ -218,11 +227,41 @@ func (e *keptCapacity) Error() string {
 }
 func (e *keptCapacity) Unwrap() error { return e.err }
 
-// append encodes all events, then hands each partition its frame. Nothing is
+// append is tryAppend that gives back what is consumed before it says that the
+// disk is full: a sweep is due only now and then while there is room (QC-66).
+func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
+	if e.full.Load() {
+		e.reclaim()
+	}
+	err := e.tryAppend(ctx, values, metas, pl, receipt)
+	if err == nil || !errors.Is(err, penstock.ErrDiskFull) {
+		return err
+	}
+	e.full.Store(true)
+	if _, kept := errors.AsType[*keptCapacity](err); kept {
+		return err
+	}
+	e.reclaim()
+	if err = e.tryAppend(ctx, values, metas, pl, receipt); err != nil && errors.Is(err, penstock.ErrDiskFull) {
+		e.full.Store(true)
+	}
+	return err
+}
+
+// reclaim deletes what is consumed in every partition: room that one needs
+// another may have.
+func (e *fileEngine[T]) reclaim() {
+	e.full.Store(false)
+	for _, p := range e.topic.parts {
+		p.sweep()
+	}
+}
+
+// tryAppend encodes all events, then hands each partition its frame. Nothing is
 // appended when one cannot be encoded, is too large, or goes to a partition
 // that takes no appends. Without a receipt it blocks until the level is
 // reached; ctx does not end that, because the events are on their way (BQ-20).
-func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
+func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
 	r := e.requests.Get().(*request)
 	defer func() {
 		r.reset()
@@ -285,7 +324,12 @@ func (e *fileEngine[T]) appendAsync(r *request, receipt *Receipt) error {
 		p := &a.parts[i]
 		if budget := e.topic.budget; budget != nil {
 			n := p.count
-			p.frame.OnFailure(func(error) { budget.Release(n, 0) })
+			p.frame.OnFailure(func(err error) {
+				e.failed(err)
+				budget.Release(n, 0)
+			})
+		} else {
+			p.frame.OnFailure(e.failed)
 		}
 		p.receipt, p.err = e.log.Partition(p.index).Append(context.Background(), p.frame)
 		p.frame = nil

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,7 +47,9 @@ func childRun(mode, dir string, level penstock.Durability) error {
 	}
 	fmt.Println("open")
 	if mode == "hold" {
-		select {} // until it is killed
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // else the runtime calls it a deadlock
+		defer l.Close()                                      // keeps the lock alive
+		select {}                                            // until it is killed
 	}
 	// Writers append numbered records and print each when it is acknowledged.
 	errs := make(chan error)

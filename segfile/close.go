@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 )
 
 // close ends the partition: see [Log.Close].
@@ -42,11 +43,23 @@ func (p *Partition) finish() error {
 		errs = append(errs, p.written.seg.release())
 		p.w.file = nil
 	}
-	errs = append(errs, p.dropPrepared(), p.w.state.file.Close())
+	errs = append(errs, p.shutSegments(), p.dropPrepared(), p.w.state.file.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close partition %d: %w", p.id, err)
 	}
 	return nil
+}
+
+// shutSegments closes the files that readers still hold.
+func (p *Partition) shutSegments() error {
+	p.mu.Lock()
+	all := slices.Concat(p.segs, p.trimmed)
+	p.mu.Unlock()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.shut())
+	}
+	return errors.Join(errs...)
 }
 
 // finishLog makes the log durable and retries removals.

@@ -515,3 +515,37 @@ func TestWaitersOfOneGroupShareOneFailure(t *testing.T) {
 	}
 	m.SetFault(nil)
 }
+
+// A disk that has room for one segment only: the active one can make room, and
+// nothing else can.
+func TestFullDiskWithOneSegmentComesBackWhenAllIsConsumed_QC66(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	l := openLog(t, c)
+	p := l.Partition(0)
+	big := strings.Repeat("x", 900)
+	m.SetSpace(m.Used() + 8192 + 4096)
+	n := penstock.Offset(0)
+	for round := range 5 {
+		for ; ; n++ {
+			if _, err := tryAppend(p, big); err != nil {
+				wantErr(t, err, penstock.ErrDiskFull)
+				break
+			}
+		}
+		must(t, p.Trim(n-1)) // one event is still needed
+		wantRecords(t, p, n-1, big)
+		_, err := tryAppend(p, big)
+		wantErr(t, err, penstock.ErrDiskFull)
+		must(t, p.Trim(n))
+		if o, err := tryAppend(p, big); err != nil || o != n {
+			t.Fatalf("round %d: appended at %d, %v, when all was consumed; want %d", round, o, err, n)
+		}
+		n++
+	}
+	must(t, l.Close())
+	p = openLog(t, c).Partition(0)
+	if p.Readable() != n || p.Fault() != nil {
+		t.Fatalf("reopened: %+v, want an end at %d", p.Stats(), n)
+	}
+}

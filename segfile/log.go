@@ -41,6 +41,7 @@ type Log struct {
 	epochs []atomic.Uint32 // of the writers, for Stats
 	report []RecoveryReport
 	lock   io.Closer
+	full   atomic.Bool // some partition found no room since a segment was last begun
 
 	closeOnce sync.Once
 	closeErr  error
@@ -344,7 +345,8 @@ func (p *Partition) deleteGroup(group string) error {
 // the lock. Appends that wait for room fail with [penstock.ErrClosed]. It
 // returns the first error of a partition; a partition that had stopped keeps
 // no clean mark, and the next open scans it. A second call waits for the first
-// and returns its result. Readers are closed by their owners.
+// and returns its result. No file stays open: a reader that its owner has not
+// closed returns [penstock.ErrClosed] once it has given out what it had read.
 func (l *Log) Close() error {
 	l.closeOnce.Do(func() {
 		errs := make([]error, len(l.parts))

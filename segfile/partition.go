@@ -57,14 +57,18 @@ type Partition struct {
 	fault   *penstock.CorruptError // damage found at open
 	spare   spare
 	syncing bool // a background sync runs
-	timer   *time.Timer
-	armed   bool   // the timer runs
-	seen    uint64 // counts.frames when it was armed
-	loose   bool   // level synced: the last frames are not yet covered by a barrier
-	cursors map[string]*Cursor
-	groups  map[string]stored // known on disk
-	garbage []string          // segments that could not be removed yet
-	counts  counts
+	starved bool // the last roll found the disk full: a trim may take the active segment
+
+	unneeded penstock.Offset // the highest offset that Trim was given
+	timer    *time.Timer
+	armed    bool   // the timer runs
+	seen     uint64 // counts.frames when it was armed
+	loose    bool   // level synced: the last frames are not yet covered by a barrier
+	cursors  map[string]*Cursor
+	groups   map[string]stored // known on disk
+	garbage  []string          // segments that could not be removed yet
+	trimmed  []*segment        // removed ones that readers had open at the last trim
+	counts   counts
 }
 
 // counts are the running counters behind Stats.

@@ -172,6 +172,9 @@ func (r *Reader) find() error {
 	}
 	f, err := seg.acquire()
 	if err != nil {
+		if r.next < p.Earliest() { // trimmed since
+			err = fmt.Errorf("offset %d, first event kept %d: %w", r.next, p.Earliest(), penstock.ErrOffsetOutOfRange)
+		}
 		return err
 	}
 	r.seg, r.file, r.at, r.pos, r.expect = seg, f, 0, headerSize, seg.hdr.base
@@ -253,6 +256,9 @@ func (r *Reader) damage(cause error) error {
 	}
 	if errors.Is(cause, penstock.ErrUnsupported) {
 		return cause
+	}
+	if p.open() != nil { // the file was closed under our hands
+		return penstock.ErrClosed
 	}
 	e := &penstock.CorruptError{
 		Topic: p.cfg.Topic, Partition: p.id, File: segmentName(seg.hdr.base), Position: r.pos,

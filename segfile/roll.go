@@ -14,7 +14,7 @@ import (
 type spare struct {
 	file vfs.File
 	size int64
-	busy chan struct{} // closed when the preparation has ended; nil when none runs
+	busy chan struct{} // closed when the preparation, or the removal, has ended; nil when none runs
 }
 
 // roll seals the active segment, if there is one, and begins the next. Its
@@ -22,6 +22,9 @@ type spare struct {
 // was. It needs the baton.
 func (p *Partition) roll() error {
 	f, size, err := p.takeSpare()
+	if errors.Is(err, vfs.ErrNoSpace) && p.makeRoom() {
+		f, size, err = p.takeSpare()
+	}
 	if err != nil {
 		return writeError(err)
 	}
@@ -38,6 +41,9 @@ func (p *Partition) roll() error {
 	p.begun(seg, f)
 	if err := p.saveState(false, true); err != nil { // from now on a missing file is noticed
 		return p.stop(fmt.Errorf("state.slot: %w", err))
+	}
+	if p.log.full.Swap(false) {
+		p.trimNow() // others wait for room
 	}
 	return nil
 }
@@ -86,7 +92,51 @@ func (p *Partition) begun(seg *segment, f vfs.File) {
 	m := mark{seg: seg, pos: headerSize, end: seg.hdr.base}
 	p.written, p.safe = m, m
 	p.segs = append(p.segs, seg)
+	p.starved = false
 	p.counts.rolls++
+}
+
+// makeRoom deletes what the last Trim allowed, now that the disk is full, and
+// reports whether anything went. It needs the baton.
+func (p *Partition) makeRoom() bool {
+	p.mu.Lock()
+	p.starved = true
+	p.mu.Unlock()
+	p.log.full.Store(true)
+	made := p.trimNow()
+	for _, q := range p.log.parts {
+		made = q.giveUpSpare() || made // another's next segment can wait; ours cannot
+	}
+	return made
+}
+
+// trimNow deletes what the last Trim allowed and reports whether anything went.
+// It needs the baton.
+func (p *Partition) trimNow() bool {
+	p.mu.Lock()
+	below := p.unneeded
+	p.mu.Unlock()
+	return p.trimmable(below) && p.trim(below) == nil // a failure shows at the next Trim
+}
+
+// giveUpSpare removes the prepared file, if there is one, and reports whether
+// it did. It needs no baton.
+func (p *Partition) giveUpSpare() bool {
+	p.mu.Lock()
+	f := p.spare.file
+	if f == nil {
+		p.mu.Unlock()
+		return false
+	}
+	done := make(chan struct{})
+	p.spare = spare{busy: done} // nobody makes a new one while the name is taken
+	p.mu.Unlock()
+	p.dropSpare(f)
+	p.mu.Lock()
+	p.spare = spare{}
+	p.mu.Unlock()
+	close(done)
+	return true
 }
 
 // seal writes the seal frame, makes the segment durable and gives the space

@@ -133,7 +133,7 @@ func parseSegmentName(name string) (penstock.Offset, bool) {
 // Invariants: hdr and path never change. end is the offset behind the last
 // record and limit the position behind the last frame that readers may see;
 // both only grow, limit is stored before end is published, and both are final
-// once the segment is sealed. The file is open while refs > 0.
+// once the segment is sealed. The file is open while refs > 0, unless it is gone.
 type segment struct {
 	fs    vfs.FS
 	path  string
@@ -145,6 +145,7 @@ type segment struct {
 	mu   sync.Mutex
 	file vfs.File
 	refs int
+	gone bool // deleted, or the log is closed: it is not opened any more
 }
 
 func newSegment(fs vfs.FS, dir string, hdr segmentHeader) *segment {
@@ -157,6 +158,10 @@ func newSegment(fs vfs.FS, dir string, hdr segmentHeader) *segment {
 // acquire opens the file, or shares it when it is open, until release.
 func (s *segment) acquire() (vfs.File, error) {
 	s.mu.Lock()
+	if s.gone {
+		s.mu.Unlock()
+		return nil, penstock.ErrClosed
+	}
 	if s.refs > 0 {
 		defer s.mu.Unlock()
 		s.refs++
@@ -167,19 +172,27 @@ func (s *segment) acquire() (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.share(f), nil
+	if f = s.share(f); f == nil {
+		return nil, penstock.ErrClosed
+	}
+	return f, nil
 }
 
 // share makes f the segment's open file, or closes it when there is one, and
-// counts one reference.
+// counts one reference. It closes f and returns nil when the segment is gone.
 func (s *segment) share(f vfs.File) vfs.File {
 	s.mu.Lock()
 	spare := f
-	if s.refs == 0 {
+	switch {
+	case s.gone:
+		f = nil
+	case s.refs == 0:
 		s.file, spare = f, nil
+		s.refs = 1
+	default:
+		s.refs++
+		f = s.file
 	}
-	s.refs++
-	f = s.file
 	s.mu.Unlock()
 	if spare != nil {
 		_ = spare.Close() // opened for reading, nothing to lose
@@ -200,6 +213,27 @@ func (s *segment) release() error {
 		return nil
 	}
 	return f.Close()
+}
+
+// shut closes the file under the readers that still hold it: what they do next
+// fails. A topic that is closed keeps no file open.
+func (s *segment) shut() error {
+	s.mu.Lock()
+	f := s.file
+	s.file, s.gone = nil, true
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// retire reports whether nobody has the file open, and lets nobody open it then.
+func (s *segment) retire() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = s.gone || s.refs == 0
+	return s.gone
 }
 
 // readHeader reads and checks the header block of an open segment.

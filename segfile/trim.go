@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/penstock/penstock"
 )
@@ -14,8 +15,13 @@ import (
 // the stored cursors, then the new log start; only then are files removed and
 // the directory synced (BQ-124). When a file cannot be removed the trim stays
 // valid: the removal is tried again by the next Trim and at the next open
-// (BQ-125). It blocks for the syncs.
+// (BQ-125). It blocks for the syncs. When the disk was too full for the next
+// segment and everything in the active one lies below the offset, that one is
+// sealed and deleted too: otherwise nothing would ever make room (QC-66).
 func (p *Partition) Trim(below penstock.Offset) error {
+	p.mu.Lock()
+	p.unneeded = max(p.unneeded, below)
+	p.mu.Unlock()
 	if !p.trimmable(below) {
 		return nil
 	}
@@ -26,7 +32,14 @@ func (p *Partition) Trim(below penstock.Offset) error {
 func (p *Partition) trimmable(below penstock.Offset) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.garbage) > 0 || p.sealedBelowLocked(below) > 0
+	return len(p.garbage) > 0 || p.sealedBelowLocked(below) > 0 || p.stuckLocked(below)
+}
+
+// stuckLocked reports whether the active segment is all that could make room:
+// there is none for the next one, and nobody needs its events.
+func (p *Partition) stuckLocked(below penstock.Offset) bool {
+	m := p.written
+	return p.starved && p.fault == nil && p.broken == nil && m.seg != nil && !m.sealed && m.end <= below
 }
 
 // sealedBelowLocked counts the sealed segments that lie wholly below offset.
@@ -47,8 +60,14 @@ func (p *Partition) trim(below penstock.Offset) error {
 	if err := p.open(); err != nil {
 		return fmt.Errorf("trim partition %d: %w", p.id, err)
 	}
+	p.mu.Lock()
+	stuck := p.stuckLocked(below)
+	p.mu.Unlock()
 	var err error
-	if below > p.Durable() {
+	switch {
+	case stuck:
+		err = p.seal() // its room was kept free; it syncs
+	case below > p.Durable():
 		err = p.syncLog() // BQ-123
 	}
 	p.mu.Lock()
@@ -84,6 +103,7 @@ func (p *Partition) moveStart(start penstock.Offset, n int) error {
 	for _, s := range p.segs[:n] {
 		p.garbage = append(p.garbage, filepath.Base(s.path))
 	}
+	p.trimmed = slices.DeleteFunc(append(p.trimmed, p.segs[:n]...), (*segment).retire)
 	p.segs = append([]*segment(nil), p.segs[n:]...)
 	p.earliest.Store(uint64(start))
 	return nil

@@ -1,0 +1,91 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+	"github.com/penstock/penstock/queue"
+)
+
+// fullConfig is a topic of events so large that a disk is full long before a
+// sweep is due.
+func fullConfig(dir string, level penstock.Durability) queue.Config[string] {
+	return queue.Config[string]{
+		Name: "orders", Dir: dir, Codec: penstock.String(), Durability: level, Partitions: 2,
+		SegmentBytes: 256 * penstock.KiB, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// fillAndConsume produces until the disk is full, checks what must still work
+// then, consumes everything, and does it again: in all rounds without a
+// restart (QC-66). It returns how many events it produced.
+func fillAndConsume(t *testing.T, topic *queue.Topic[string], async bool) int {
+	t.Helper()
+	consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	n := 0
+	for round := range 3 {
+		var there []string
+		for {
+			v := fmt.Sprintf("%06d", n) + strings.Repeat(".", 10_000)
+			if err := failing(t.Context(), topic, async, v); err != nil {
+				wantErr(t, err, penstock.ErrDiskFull)
+				break
+			}
+			there = append(there, v)
+			n++
+		}
+		if len(there) < 20 {
+			t.Fatalf("round %d: the disk was full after %d events: nothing was given back", round, len(there))
+		}
+		for len(there) > 0 {
+			got := pull(t, consumer, len(there)/2+1)
+			commit(t, consumer) // needs no room
+			for _, v := range got {
+				i := slices.Index(there, v)
+				if i < 0 {
+					t.Fatalf("round %d: %.10q came twice or was never acknowledged", round, v)
+				}
+				there = slices.Delete(there, i, i+1)
+			}
+		}
+	}
+	return n
+}
+
+func TestFullDiskComesBackWhenAllIsConsumed_QC66(t *testing.T) {
+	for _, level := range levels {
+		for _, async := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/async=%v", level, async), func(t *testing.T) {
+				m := vfs.NewMem()
+				topic := openDisk(t, queue.WithFS(fullConfig("data", level), m))
+				m.SetSpace(m.Used() + 700_000) // two partitions, and not one segment more
+				fillAndConsume(t, topic, async)
+			})
+		}
+	}
+}
+
+// What is consumed makes room although no sweep was due before the disk was
+// full, and although the producer finds out and not the consumer.
+func TestProduceOnFullDiskTakesWhatWasConsumedBefore(t *testing.T) {
+	m := vfs.NewMem()
+	topic := openDisk(t, queue.WithFS(fullConfig("data", penstock.Synced), m))
+	consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	m.SetSpace(m.Used() + 700_000)
+	for i := range 200 { // two megabytes
+		if err := topic.Produce(t.Context(), strings.Repeat("x", 10_000)); err != nil {
+			t.Fatalf("event %d, with everything before it consumed: %v", i, err)
+		}
+		pull(t, consumer, 1)
+		commit(t, consumer)
+	}
+	if err := errors.Join(topic.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
