@@ -91,14 +91,20 @@ func (e *PartialError) Error() string {
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // DrainError reports a drain that its deadline cut short. Left events were not
-// settled; they are delivered again by the next run.
+// settled. A group or a subscription delivers them again in its next run; a
+// graph of stages keeps nothing, and sets Gone.
 type DrainError struct {
-	Left int // events taken and not settled
+	Left int  // events taken and not settled
+	Gone bool // they are discarded; nobody delivers them again
 	Err  error
 }
 
 func (e *DrainError) Error() string {
-	return fmt.Sprintf("drain ended with %d events not settled; they will be delivered again: %v", e.Left, e.Err)
+	fate := "they will be delivered again"
+	if e.Gone {
+		fate = "they are discarded"
+	}
+	return fmt.Sprintf("drain ended with %d events not settled; %s: %v", e.Left, fate, e.Err)
 }
 
 // Unwrap returns what ended the drain.

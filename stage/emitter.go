@@ -45,7 +45,8 @@ func (e *Emitter[T]) TryPush(events ...T) (taken int, err error) {
 // When ctx ends it returns an error that matches ctx.Err() and the cause; when
 // the source ends, one that matches [penstock.ErrClosed]. Where some events
 // were taken before that, the error is a *[penstock.PartialError] that says
-// how many.
+// how many. A callback that the source's own events come to must not call it:
+// while the callback waits, nothing makes room.
 func (e *Emitter[T]) PushWait(ctx context.Context, events ...T) error {
 	taken, err := e.s.in.storeWait(ctx, events, e.added)
 	if err != nil && taken > 0 {

@@ -341,8 +341,8 @@ func TestRunCutsALongDrainShort(t *testing.T) {
 		begin := time.Now()
 		err := g.Run(ctx)
 		var d *penstock.DrainError
-		if !errors.As(err, &d) || d.Left != 1000 || !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v, want a DrainError with 1000 left", err)
+		if !errors.As(err, &d) || d.Left != 1000 || !d.Gone || !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v, want a DrainError with 1000 left that are gone", err)
 		}
 		if took := time.Since(begin); took != 4*time.Second {
 			t.Errorf("Run took %v, want a second and the drain of three", took)

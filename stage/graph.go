@@ -77,7 +77,7 @@ func (g *Graph) refuse(err error) { g.refused = append(g.refused, err) }
 // When ctx ends, Run drains (ADR 0010): sources produce nothing more, and
 // everything on its way is delivered, for at most [DrainWithin]. Only then the
 // callbacks' context is cancelled, and Run returns a *[penstock.DrainError] with
-// the number of events that were not settled. Run returns after every callback
+// the number of events that were not settled; they are gone. Run returns after every callback
 // has: a callback that ignores its context keeps it.
 func (g *Graph) Run(ctx context.Context) error {
 	if err := g.Start(ctx); err != nil {
@@ -227,7 +227,7 @@ func (g *Graph) expire(why error) {
 
 func (g *Graph) cutShort(why error) {
 	if g.cut == nil {
-		g.cut = &penstock.DrainError{Err: why}
+		g.cut = &penstock.DrainError{Gone: true, Err: why}
 	}
 	g.quit(why)
 }
