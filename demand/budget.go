@@ -287,11 +287,12 @@ func (b *Budget) take(events int, bytes penstock.Bytes) bool {
 
 // give returns capacity.
 func (b *Budget) give(events int, bytes penstock.Bytes) {
-	b.giveEvents(events)
-	b.freeBytes += b.counted(bytes)
-	if b.freeBytes > b.config.Bytes {
+	bytes = b.counted(bytes)
+	if bytes > b.config.Bytes-b.freeBytes {
 		panic("demand: Budget: more bytes released than were acquired")
 	}
+	b.giveEvents(events)
+	b.freeBytes += bytes
 }
 
 // giveEvents returns events and the new state. It needs no mutex.
@@ -299,11 +300,14 @@ func (b *Budget) giveEvents(events int) int64 {
 	if b.config.Events == 0 {
 		return b.state.Load()
 	}
-	s := b.state.Add(int64(events) << 1)
-	if s>>1 > int64(b.config.Events) {
-		panic("demand: Budget: more events released than were acquired")
+	if events <= b.config.Events { // so that the sum below cannot wrap
+		s := b.state.Add(int64(events) << 1)
+		if s >= 0 && s>>1 <= int64(b.config.Events) {
+			return s
+		}
+		b.state.Add(-(int64(events) << 1))
 	}
-	return s
+	panic("demand: Budget: more events released than were acquired")
 }
 
 // refill asks for capacity that became free, and returns whether there was

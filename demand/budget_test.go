@@ -3,6 +3,7 @@ package demand_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -373,6 +374,27 @@ func TestMisuseOfABudgetPanics(t *testing.T) {
 				}()
 				c.call(newBudget(t, limit))
 			})
+		}
+	}
+}
+
+// Numbers that wrap when they are added must not pass for small ones.
+func TestHugeReleasePanicsAndChangesNothing(t *testing.T) {
+	const most = math.MaxInt >> 1 // of events, on 64 bits
+	for _, limit := range []demand.BudgetConfig{{Events: 5}, {Events: most}, {Events: 5, Bytes: 5}, {Events: most, Bytes: math.MaxInt64}} {
+		for _, events := range []int{most, most + 1, math.MaxInt} {
+			b := newBudget(t, limit)
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("limit %+v: release of %d events that nobody acquired did not panic", limit, events)
+					}
+				}()
+				b.Release(events, penstock.Bytes(events))
+			}()
+			if free, bytes := b.Available(); free != limit.Events || bytes != limit.Bytes {
+				t.Errorf("limit %+v: %d events and %v free after the panic", limit, free, bytes)
+			}
 		}
 	}
 }
