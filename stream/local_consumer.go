@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
 
 	"github.com/penstock/penstock"
@@ -69,21 +70,23 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 }
 
 // deliverTo decodes items and calls a handler with them as one batch. An item
-// that cannot be decoded fails alone (OR-103).
+// that cannot be decoded, or on which the codec panics, fails alone (OR-103).
 func deliverTo[T any](codec penstock.Codec[T], handle penstock.Handler[T]) deliverFunc {
 	return func(ctx context.Context, provider string, d *Delivery) (Answer, error) {
 		slots := make([]T, len(d.Items))
 		index := make([]int, 0, len(d.Items)) // in d.Items, of each decoded event
 		var undecoded []ItemFailure
-		for i := range d.Items {
-			slot := &slots[len(index)]
-			if err := codec.Decode(d.Items[i].Event.Value, slot); err != nil {
-				var zero T
-				*slot = zero // nothing of it shines through the next one
-				undecoded = append(undecoded, ItemFailure{Index: i, Err: err})
-				continue
+		for i := 0; i < len(d.Items); i++ {
+			n, err := decodeRun(codec, d.Items[i:], slots[len(index):])
+			for range n {
+				index = append(index, i)
+				i++
 			}
-			index = append(index, i)
+			if err != nil {
+				var zero T
+				slots[len(index)] = zero // nothing of it shines through the next one
+				undecoded = append(undecoded, ItemFailure{Index: i, Err: err})
+			}
 		}
 		if len(index) == 0 {
 			return Answer{Failed: undecoded}, nil
@@ -96,6 +99,23 @@ func deliverTo[T any](codec penstock.Codec[T], handle penstock.Handler[T]) deliv
 		}
 		return Answer{Failed: mergeFailures(undecoded, failures, index)}, nil
 	}
+}
+
+// decodeRun decodes items until one fails, by an error or a panic of the codec,
+// and returns the number of those before it.
+func decodeRun[T any](codec penstock.Codec[T], items []Item, slots []T) (n int, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &penstock.PanicError{Where: "codec " + codec.ID(), Value: v, Stack: debug.Stack()}
+		}
+	}()
+	for n < len(items) {
+		if err := codec.Decode(items[n].Event.Value, &slots[n]); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // describe tells a batch what is known of the items at the given indexes. A
