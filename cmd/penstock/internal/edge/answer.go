@@ -31,8 +31,11 @@ func (p *problem) write(w http.ResponseWriter) {
 	if p.retryAfter != "" {
 		w.Header().Set("Retry-After", p.retryAfter)
 	}
-	if p.status == http.StatusUnsupportedMediaType {
+	switch p.status {
+	case http.StatusUnsupportedMediaType:
 		w.Header().Set("Accept-Post", TypeJSON+", "+TypeNDJSON)
+	case http.StatusMethodNotAllowed:
+		w.Header().Set("Allow", http.MethodPost)
 	}
 	writeJSON(w, p.status, map[string]*problem{"error": p})
 }

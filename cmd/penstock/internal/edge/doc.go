@@ -21,7 +21,7 @@
 //
 //	202  stored; {"accepted":N,"level":"synced"}
 //	400  malformed; the message names the line, counted from 1
-//	404  no such topic
+//	404  no such topic, or another path; paths are taken as they are, never cleaned
 //	405  only POST
 //	413  body, line or number of lines above its limit
 //	415  another content type, or an encoded body
@@ -30,6 +30,11 @@
 //	500  the outcome is unknown: repeat the request with the same ids
 //	503  stopping, with Retry-After
 //	507  the disk is full; part of the request may be stored: repeat it with the same ids
+//
+// The body of every answer but 202 and 431 (which comes from net/http) says
+// what was wrong; line is there when one line was:
+//
+//	{"error":{"code":"bad_event","message":"field \"id\" is missing","line":500}}
 //
 // # Limits
 //

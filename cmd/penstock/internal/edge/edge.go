@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/penstock/penstock"
@@ -103,7 +105,6 @@ func ValidName(name string) bool {
 // Edge is the HTTP handler. It is safe for concurrent use.
 type Edge struct {
 	config   Config
-	mux      *http.ServeMux
 	bodies   *demand.Budget
 	stopping atomic.Bool
 
@@ -119,9 +120,7 @@ func New(c Config) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Edge{config: c, mux: http.NewServeMux(), bodies: bodies}
-	e.mux.HandleFunc("POST /v1/topics/{topic}", e.post)
-	return e, nil
+	return &Edge{config: c, bodies: bodies}, nil
 }
 
 // Stop makes the edge answer 503 to every request that begins from now on.
@@ -141,11 +140,15 @@ func (e *Edge) Stats() Stats {
 	return Stats{Requests: e.requests.Load(), Accepted: e.accepted.Load(), Refused: e.refused.Load(), Full: e.full.Load()}
 }
 
-// ServeHTTP serves one request.
-func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
-
-func (e *Edge) post(w http.ResponseWriter, r *http.Request) {
-	level, n, err := e.take(w, r)
+// ServeHTTP serves one request. There is no mux: a path that is not exactly
+// right is refused, never cleaned and redirected, and every answer is JSON.
+func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var level penstock.Durability
+	var n int
+	name, err := topicOf(r)
+	if err == nil {
+		level, n, err = e.take(w, r, name)
+	}
 	e.requests.Add(1)
 	if err != nil {
 		e.refused.Add(1)
@@ -154,7 +157,7 @@ func (e *Edge) post(w http.ResponseWriter, r *http.Request) {
 			e.full.Add(1)
 		}
 		if p.status == http.StatusInternalServerError {
-			e.config.Logger.Error("request failed", "topic", r.PathValue("topic"), "error", err)
+			e.config.Logger.Error("request failed", "topic", name, "error", err)
 		}
 		p.write(w)
 		return
@@ -163,15 +166,30 @@ func (e *Edge) post(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusAccepted, accepted{Accepted: n, Level: level.String()})
 }
 
+// Path is what comes before the name of a topic.
+const Path = "/v1/topics/"
+
+// topicOf takes the name of the topic from the path of a POST.
+func topicOf(r *http.Request) (string, error) {
+	escaped, ok := strings.CutPrefix(r.URL.EscapedPath(), Path)
+	if !ok || escaped == "" || strings.Contains(escaped, "/") {
+		return "", refuse(http.StatusNotFound, "no_path", "there is nothing here; events go to POST "+Path+"TOPIC")
+	}
+	if r.Method != http.MethodPost {
+		return "", refuse(http.StatusMethodNotAllowed, "method", "only POST is taken here")
+	}
+	name, err := url.PathUnescape(escaped)
+	if err != nil || !ValidName(name) {
+		return "", refuse(http.StatusBadRequest, "bad_topic",
+			"a topic's name is 1 to "+strconv.Itoa(MaxName)+" of A-Z a-z 0-9 . _ - and does not begin with a dot")
+	}
+	return name, nil
+}
+
 // take serves one request up to the answer.
-func (e *Edge) take(w http.ResponseWriter, r *http.Request) (level penstock.Durability, n int, err error) {
+func (e *Edge) take(w http.ResponseWriter, r *http.Request, name string) (level penstock.Durability, n int, err error) {
 	if e.stopping.Load() {
 		return 0, 0, penstock.ErrClosed
-	}
-	name := r.PathValue("topic")
-	if !ValidName(name) {
-		return 0, 0, refuse(http.StatusBadRequest, "bad_topic",
-			"a topic's name is 1 to "+strconv.Itoa(MaxName)+" of A-Z a-z 0-9 . _ - and does not begin with a dot")
 	}
 	topic := e.config.Topics[name]
 	if topic == nil {

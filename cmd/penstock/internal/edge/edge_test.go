@@ -121,6 +121,33 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 	}
 }
 
+func TestPathsAreNeverCleaned_FM82(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		"//v1/topics/orders":          {404, "no_path"},
+		"/v1//topics/orders":          {404, "no_path"},
+		"/v1/topics/../topics/orders": {404, "no_path"},
+		"/v1/topics/./orders":         {404, "no_path"},
+		"/v1/topics/orders/":          {404, "no_path"},
+		"/v1/topics/":                 {404, "no_path"},
+		"/V1/topics/orders":           {404, "no_path"},
+		"/":                           {404, "no_path"},
+		"/v1/topics/%2e%2e":           {400, "bad_topic"},
+		"/v1/topics/..%2forders":      {400, "bad_topic"},
+		"/v1/topics/orders%00":        {400, "bad_topic"},
+		"/v1/topics/orders%2f":        {400, "bad_topic"},
+	} {
+		k := &keep{}
+		w := send(newEdge(t, k, nil), request{target: path, kind: TypeJSON, body: "{}"})
+		if w.Code != want.status || answerOf(t, w).Code != want.code || k.calls > 0 {
+			t.Errorf("%s: answer is %d %s, want %d %s", path, w.Code, w.Body, want.status, want.code)
+		}
+	}
+}
+
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, MaxDepth) + "{}" + strings.Repeat("}", MaxDepth)
@@ -190,7 +217,7 @@ func TestOnlyPostIsServed(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, &keep{}, nil)
 	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS"} {
-		if w := send(e, request{method: method, kind: TypeJSON, body: "{}"}); w.Code != http.StatusMethodNotAllowed {
+		if w := send(e, request{method: method, kind: TypeJSON, body: "{}"}); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "POST" || answerOf(t, w).Code != "method" {
 			t.Errorf("%s: %d", method, w.Code)
 		}
 	}

@@ -24,7 +24,7 @@ func scanObject(b []byte, names [2]string) (found [2][]byte, err error) {
 		return found, errNotObject
 	case !utf8.Valid(b):
 		return found, errUTF8
-	case depth(b) > MaxDepth:
+	case Depth(b) > MaxDepth:
 		return found, errTooDeep
 	case !json.Valid(b):
 		return found, invalid(b)
@@ -74,9 +74,9 @@ func nameIs(raw []byte, want string) bool {
 	return json.Unmarshal(raw, &name) == nil && name == want
 }
 
-// depth returns the deepest nesting of brackets outside strings. b need not
+// Depth returns the deepest nesting of brackets outside strings. b need not
 // be valid.
-func depth(b []byte) int {
+func Depth(b []byte) int {
 	open, deepest := 0, 0
 	for i := 0; i < len(b); i++ {
 		switch b[i] {

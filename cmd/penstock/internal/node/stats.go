@@ -13,15 +13,18 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/wire"
 )
 
-// routes is what the node serves: the edge, and its stats for whoever asks.
+// routes is what the node serves: its stats for whoever asks, and the edge,
+// which also answers whatever is not there. A mux would clean and redirect
+// paths that are to be refused.
 func (n *node) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(wire.PathTopics, n.edge)
-	mux.HandleFunc("GET "+wire.PathStats, func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != wire.PathStats || r.Method != http.MethodGet {
+			n.edge.ServeHTTP(w, r)
+			return
+		}
 		w.Header().Set("Content-Type", edge.TypeJSON)
 		_ = json.NewEncoder(w).Encode(n.stats()) // a client that is gone needs no answer
 	})
-	return mux
 }
 
 func (n *node) stats() wire.Stats {
