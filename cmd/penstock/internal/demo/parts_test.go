@@ -125,6 +125,11 @@ func TestInputLines(t *testing.T) {
 		"not JSON":                              {"1\n\nx\n", "", []got{{"", "1", ""}, {"", "", "input line 3: is not one JSON value"}}},
 		"too long":                              {long, "", []got{{"", "", "input line 1: is longer than 1044480 bytes"}}},
 		"key too long":                          {`{"k":"` + strings.Repeat("x", 1025) + `"}`, "k", []got{{"", `{"k":"` + strings.Repeat("x", 1025) + `"}`, `input line 1: field "k" is longer than 1024 bytes`}}},
+		"not UTF-8":                             {"1\n\"\xff\"\n", "", []got{{"", "1", ""}, {"", "", "input line 2: is not valid UTF-8"}}},
+		"UTF-16":                                {"\xff\xfe{\x00}\x00", "", []got{{"", "", "input line 1: begins like UTF-16; NDJSON is UTF-8"}}},
+		"a byte order mark":                     {"\ufeff{}\n", "", []got{{"", "{}", ""}, {"", "", "EOF"}}},
+		"as deep as the edge takes":             {strings.Repeat("[", 63) + strings.Repeat("]", 63), "", []got{{"", strings.Repeat("[", 63) + strings.Repeat("]", 63), ""}, {"", "", "EOF"}}},
+		"deeper than the edge takes":            {strings.Repeat("[", 64) + strings.Repeat("]", 64), "", []got{{"", "", "input line 1: nests deeper than 63 levels"}}},
 		"empty":                                 {"", "", []got{{"", "", "EOF"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

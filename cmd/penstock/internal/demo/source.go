@@ -9,6 +9,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"strconv"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/edge"
 )
 
 // source makes the events of a run, one after the other. It is used by one
@@ -46,7 +49,11 @@ type inputError struct {
 
 func (e *inputError) Error() string { return fmt.Sprintf("input line %d: %s", e.line, e.why) }
 
-// input reads NDJSON. Blank lines are skipped.
+// byteOrderMark is what some editors and shells begin a UTF-8 file with.
+var byteOrderMark = []byte("\ufeff")
+
+// input reads NDJSON. Blank lines, and a byte order mark before the first line,
+// are skipped.
 type input struct {
 	lines *bufio.Reader
 	key   string
@@ -66,12 +73,28 @@ func (in *input) next() (string, []byte, error) {
 			}
 			continue
 		}
-		if !json.Valid(line) {
-			return "", nil, &inputError{in.line, "is not one JSON value"}
+		if why := unfit(line); why != "" {
+			return "", nil, &inputError{in.line, why}
 		}
 		key, err := in.keyOf(line)
 		return key, line, err
 	}
+}
+
+// unfit says why the edge would refuse a line, "" when it would not: one bad
+// line must not take the good lines of its request with it.
+func unfit(line []byte) string {
+	switch {
+	case bytes.HasPrefix(line, []byte{0xff, 0xfe}), bytes.HasPrefix(line, []byte{0xfe, 0xff}):
+		return "begins like UTF-16; NDJSON is UTF-8"
+	case !utf8.Valid(line):
+		return "is not valid UTF-8"
+	case !json.Valid(line):
+		return "is not one JSON value"
+	case edge.Depth(line) >= edge.MaxDepth: // the driver puts one level around it
+		return fmt.Sprintf("nests deeper than %d levels", edge.MaxDepth-1)
+	}
+	return ""
 }
 
 // readLine returns the next line without the space around it. The error is
@@ -87,6 +110,9 @@ func (in *input) readLine() ([]byte, error) {
 		line = append(line, part...)
 		switch {
 		case err == nil, err == io.EOF && len(line) > 0:
+			if in.line == 1 {
+				line = bytes.TrimPrefix(line, byteOrderMark)
+			}
 			return bytes.TrimSpace(line), nil
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
