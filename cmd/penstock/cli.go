@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -12,7 +13,8 @@ import (
 
 // env is what a command runs with.
 type env struct {
-	ctx            context.Context
+	ctx            context.Context // ends with the first wish to stop
+	now            <-chan struct{} // closed with the second; nil = never
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -68,8 +70,11 @@ func parse(args []string, e *env) (command *kong.Context, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help": // as many other commands have it
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err = parser.Parse(args)
 	var wrong *kong.ParseError
@@ -92,7 +97,7 @@ func usage(wrong *kong.ParseError, args []string) error {
 		help = "penstock " + wrong.Context.Selected().Name + " --help"
 	}
 	f.fix = "run: " + help
-	if hint != "" {
+	if hint != "" && len(hint) > len(`"-x"?`) { // one letter is like any other
 		f.fix = "did you mean " + hint + " Otherwise run: " + help
 	}
 	if len(args) > 0 && strings.HasPrefix(what, "unknown flag") {

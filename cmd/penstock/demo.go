@@ -19,9 +19,9 @@ import (
 type demoCmd struct {
 	For        time.Duration `placeholder:"DURATION" help:"How long to produce, for example 15s. Without it: until the input ends, until Ctrl-C on a terminal, otherwise one minute."`
 	Rate       float64       `default:"5000" help:"Events per second."`
-	Input      string        `placeholder:"FILE|-" help:"Send the lines of this NDJSON file (- is standard input) instead of generated events."`
+	Input      *string       `placeholder:"FILE|-" help:"Send the lines of this NDJSON file (- is standard input) instead of generated events."`
 	Key        string        `placeholder:"FIELD" help:"Field of the input lines whose value is their key; events of one key keep their order."`
-	Dir        string        `placeholder:"DIR" help:"Data directory, kept. Without it a temporary one, removed at the end."`
+	Dir        *string       `placeholder:"DIR" help:"Data directory, kept. Without it a temporary one, removed at the end."`
 	Durability string        `enum:"written,synced" default:"synced" help:"What an acknowledgement means: written (survives kill -9) or synced (survives power loss)."`
 	Crash      int           `placeholder:"N" help:"Kill the node without warning at N random moments, and restart it."`
 	Seed       uint64        `placeholder:"N" help:"Repeats the same events, failures and moments of crashes. 0 takes a random one, told at the start."`
@@ -50,7 +50,8 @@ The last line on standard output is one JSON object:
 
 Exit code 0: nothing lost, nothing unknown, no order violated, every crash that was asked for happened.
 Ctrl-C or SIGTERM stops producing, drains and judges; the exit code is 130 when something that was asked for (the time,
-the input, a crash) was cut short. The last line on standard error then says what is left. A second one ends at once.
+the input, a crash) was cut short. The last line on standard error then says what is left. A second one kills the node and
+judges at once.
 
 Examples:
 
@@ -64,6 +65,9 @@ const defaultFor = time.Minute
 
 // Run runs the demo.
 func (c *demoCmd) Run(e *env) error {
+	if err := c.refuseEmpty(); err != nil {
+		return err
+	}
 	level, err := penstock.ParseDurability(c.Durability)
 	if err != nil {
 		return err
@@ -75,8 +79,8 @@ func (c *demoCmd) Run(e *env) error {
 	jsonOnly := c.JSON || c.Output == "json"
 	terminal := isTerminal(e.stderr)
 	config := demo.Config{
-		For: c.For, Rate: c.Rate, Key: c.Key, Dir: c.Dir, Durability: level,
-		Crash: c.Crash, Seed: c.Seed, Drain: c.Drain,
+		For: c.For, Rate: c.Rate, Key: c.Key, Durability: level,
+		Crash: c.Crash, Seed: c.Seed, Drain: c.Drain, Now: e.now,
 		Command: func() *exec.Cmd { return exec.Command(self, "node") },
 		Out:     demo.Output{Status: e.stderr, Terminal: terminal && plainWanted() == "", Width: widthOf(e.stderr)},
 	}
@@ -86,7 +90,10 @@ func (c *demoCmd) Run(e *env) error {
 	if !jsonOnly {
 		config.Out.Text = e.stdout
 	}
-	if config.For == 0 && c.Input == "" && !terminal {
+	if c.Dir != nil {
+		config.Dir = *c.Dir
+	}
+	if config.For == 0 && c.Input == nil && !terminal {
 		config.For = defaultFor
 	}
 	closeInput, err := c.openInput(e, &config)
@@ -94,7 +101,6 @@ func (c *demoCmd) Run(e *env) error {
 		return err
 	}
 	defer closeInput()
-	fmt.Fprintf(e.stderr, "demo: seed %d\n", config.Seed)
 	result, err := demo.Run(e.ctx, config)
 	if err != nil {
 		return err
@@ -102,22 +108,45 @@ func (c *demoCmd) Run(e *env) error {
 	return c.conclude(e, result, jsonOnly)
 }
 
+// refuseEmpty refuses values that look like "none" and would silently mean the
+// default: a variable of a script that is not set, a rate or a drain of zero.
+func (c *demoCmd) refuseEmpty() error {
+	bad := func(flag, reason string) error { return &penstock.FieldError{Field: flag, Reason: reason} }
+	switch {
+	case c.Rate == 0:
+		return bad("--rate", "0 events per second is no demo; at least 1")
+	case c.Drain == 0:
+		return bad("--drain", "0 leaves no time to handle the last events, so every run would fail")
+	case c.Input != nil && *c.Input == "":
+		return bad("--input", "names no file")
+	case c.Dir != nil && *c.Dir == "":
+		return bad("--dir", "names no directory")
+	}
+	return nil
+}
+
 // openInput opens the input and counts its lines when it is a file, so that
 // the crashes can be spread over them.
 func (c *demoCmd) openInput(e *env, config *demo.Config) (closeInput func() error, err error) {
 	nothing := func() error { return nil }
-	switch c.Input {
-	case "":
+	switch {
+	case c.Input == nil:
 		return nothing, nil
-	case "-":
+	case *c.Input == "-":
 		config.Input = e.stdin
 		return nothing, nil
 	}
-	f, err := os.Open(c.Input)
+	const fix = "give the path of an NDJSON file, or - for standard input"
+	f, err := os.Open(*c.Input)
 	if err != nil {
-		return nil, &failure{code: exitUsage, what: err.Error(), fix: "give the path of an NDJSON file, or - for standard input", err: err}
+		return nil, &failure{code: exitUsage, what: err.Error(), fix: fix, err: err}
 	}
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		what := fmt.Sprintf("--input: %s is a directory", *c.Input)
+		return nil, errors.Join(&failure{code: exitUsage, what: what, fix: fix}, f.Close())
+	}
+	if err == nil && info.Mode().IsRegular() {
 		if config.Lines, err = countLines(f); err == nil {
 			_, err = f.Seek(0, io.SeekStart)
 		}
@@ -149,14 +178,11 @@ func countLines(r io.Reader) (n int, err error) {
 
 // conclude prints the verdict and turns it into the exit code.
 func (c *demoCmd) conclude(e *env, r demo.Result, jsonOnly bool) error {
+	var unread error
 	if !jsonOnly {
-		if err := demo.WriteSummary(e.stdout, r); err != nil {
-			return err
-		}
+		unread = demo.WriteSummary(e.stdout, r)
 	}
-	if err := json.NewEncoder(e.stdout).Encode(r.Verdict); err != nil {
-		return err
-	}
+	unread = errors.Join(unread, json.NewEncoder(e.stdout).Encode(r.Verdict))
 	var err error
 	switch {
 	case r.Interrupted:
@@ -171,6 +197,8 @@ func (c *demoCmd) conclude(e *env, r demo.Result, jsonOnly bool) error {
 		}
 		f.fix = "repeat it with the same --seed, and with --dir to keep the journal and the data"
 		err = f
+	case unread != nil:
+		err = &failure{code: exitFailed, what: "the verdict is good and could not be written: " + unread.Error(), err: unread}
 	}
 	if r.Left != "" {
 		defer fmt.Fprintln(e.stderr, r.Left) // the last line

@@ -15,14 +15,17 @@ import (
 )
 
 func main() {
-	stop := watchSignals(os.Stderr)
-	os.Exit(run(stop, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	stderr := newNotes(os.Stderr)
+	stop, now := watchSignals(stderr)
+	code := run(stop, now, os.Args[1:], os.Stdin, os.Stdout, stderr)
+	stderr.finish(notesOver)
+	os.Exit(code)
 }
 
 // run is the whole command: it returns the exit code. ctx ends when the user
-// asked to stop.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	e := &env{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr}
+// asked to stop, now is closed when the user asked again.
+func run(ctx context.Context, now <-chan struct{}, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	e := &env{ctx: ctx, now: now, stdin: stdin, stdout: stdout, stderr: stderr}
 	command, err := parse(args, e)
 	if err == nil && command != nil {
 		err = command.Run(e)

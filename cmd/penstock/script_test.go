@@ -128,7 +128,7 @@ func verdict(ts *testscript.TestScript, neg bool, args []string) {
 func outcome(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	code = run(context.Background(), args, strings.NewReader(""), &out, &errs)
+	code = run(context.Background(), nil, args, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 

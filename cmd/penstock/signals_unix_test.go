@@ -20,19 +20,32 @@ import (
 type started struct {
 	node   string // host and port of its node
 	cmd    *exec.Cmd
+	out    io.Closer
 	stdout *bufio.Reader
 	stderr *strings.Builder
 }
 
-// startDemo starts the command and returns when its node is ready.
-func startDemo(t *testing.T, args ...string) *started {
+// demoCommand returns the command, with temp for its temporary directories.
+func demoCommand(t *testing.T, temp string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &started{cmd: exec.Command(self, append([]string{"demo"}, args...)...), stderr: &strings.Builder{}}
-	s.cmd.Env = append(os.Environ(), commandEnv+"=1")
+	cmd := exec.Command(self, append([]string{"demo"}, args...)...)
+	cmd.Env = append(os.Environ(), commandEnv+"=1", "TMPDIR="+temp)
+	return cmd
+}
+
+// startDemo starts the command and returns when its node is ready.
+func startDemo(t *testing.T, args ...string) *started {
+	t.Helper()
+	return startDemoIn(t, t.TempDir(), args...)
+}
+
+func startDemoIn(t *testing.T, temp string, args ...string) *started {
+	t.Helper()
+	s := &started{cmd: demoCommand(t, temp, args...), stderr: &strings.Builder{}}
 	s.cmd.Stderr = s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -43,7 +56,7 @@ func startDemo(t *testing.T, args ...string) *started {
 	}
 	guard := time.AfterFunc(90*time.Second, func() { _ = s.cmd.Process.Kill() })
 	t.Cleanup(func() { guard.Stop() })
-	s.stdout = bufio.NewReader(out)
+	s.out, s.stdout = out, bufio.NewReader(out)
 	for { // the header ends with how to stop
 		line, err := s.stdout.ReadString('\n')
 		if err != nil {
@@ -100,6 +113,7 @@ func TestFirstSignalDrainsAndJudges(t *testing.T) {
 		code   int
 	}{
 		"SIGTERM before its time": {syscall.SIGTERM, []string{"--for", "1h", "--rate", "500"}, exitInterrupted},
+		"SIGHUP before its time":  {syscall.SIGHUP, []string{"--for", "1h", "--rate", "500"}, exitInterrupted},
 		"SIGINT before its time":  {os.Interrupt, []string{"--for", "1h", "--rate", "500"}, exitInterrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,9 +133,10 @@ func TestFirstSignalDrainsAndJudges(t *testing.T) {
 	}
 }
 
-func TestSecondSignalEndsAtOnce(t *testing.T) {
+func TestSecondSignalLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	s := startDemo(t, "--for", "1h", "--rate", "1000", "--dir", dirOfOrphan(t))
+	temp := t.TempDir()
+	s := startDemoIn(t, temp, "--for", "1h", "--rate", "1000", "--drain", "1h")
 	// Two different signals, so that the system does not make one of them. The
 	// second is there before the drain that the first begins can end.
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
@@ -129,9 +144,61 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	code, stdout := s.end(t)
-	if code != exitInterrupted || stdout != "" || !strings.Contains(s.stderr.String(), "ended at once") {
-		t.Errorf("code %d, stdout %q, stderr\n%s", code, stdout, s.stderr)
+	code, _ := s.end(t)
+	if code != exitInterrupted || !strings.Contains(s.stderr.String(), "ending at once") {
+		t.Errorf("code %d, stderr\n%s", code, s.stderr)
+	}
+	if c, err := net.Dial("tcp", s.node); err == nil {
+		_ = c.Close()
+		t.Error("the node outlives its driver")
+	}
+	emptyDir(t, temp)
+}
+
+func emptyDir(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestReaderThatGoesAwayLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	s := startDemoIn(t, temp, "--for", "500ms", "--rate", "500")
+	if err := s.out.Close(); err != nil { // as head -n 7 does
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait() // the code says more
+	if code := s.cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(s.stderr.String(), "could not be written") {
+		t.Errorf("code %d, stderr\n%s", code, s.stderr)
+	}
+	emptyDir(t, temp)
+}
+
+func TestStandardErrorThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	// Fills the pipe to the last byte, so that the first line would block.
+	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = w.Write(make([]byte, 1))
+	}
+	cmd := demoCommand(t, t.TempDir(), "--for", "500ms", "--rate", "500", "--json")
+	cmd.Stderr = w
+	guard := time.AfterFunc(90*time.Second, func() { _ = cmd.Process.Kill() })
+	defer guard.Stop()
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), `"unknown":0`) {
+		t.Errorf("%v, stdout %q", err, out)
 	}
 }
 

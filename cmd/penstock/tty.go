@@ -7,9 +7,12 @@ import (
 	"golang.org/x/term"
 )
 
+// descriptor is a file, or what stands before one.
+type descriptor interface{ Fd() uintptr }
+
 // isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -28,7 +31,7 @@ func plainWanted() string {
 // widthOf returns a function that tells the width of the terminal w now.
 func widthOf(w io.Writer) func() int {
 	return func() int {
-		if f, ok := w.(*os.File); ok {
+		if f, ok := w.(descriptor); ok {
 			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 				return width
 			}

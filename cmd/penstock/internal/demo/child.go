@@ -161,9 +161,10 @@ func (c *child) crash(ctx context.Context, killed func()) error {
 	return c.start(ctx)
 }
 
-// stop asks the node to stop, and kills it when it has not ended in time.
-// clean is false then, or when it ended with an exit code other than 0.
-func (c *child) stop(limit time.Duration) (clean bool) {
+// stop asks the node to stop, and kills it when it has not ended in time, or
+// when now is closed. clean is false then, or when it ended with an exit code
+// other than 0.
+func (c *child) stop(limit time.Duration, now <-chan struct{}) (clean bool) {
 	c.mu.Lock()
 	p := c.proc
 	if p != nil {
@@ -178,12 +179,13 @@ func (c *child) stop(limit time.Duration) (clean bool) {
 	defer timeout.Stop()
 	select {
 	case <-p.ended:
+		return p.cmd.ProcessState.ExitCode() == 0
 	case <-timeout.C:
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		return false
+	case <-now:
 	}
-	return p.cmd.ProcessState.ExitCode() == 0
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+	return false
 }
 
 // rss returns the largest resident set of all processes that have ended.

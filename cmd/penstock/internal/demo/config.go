@@ -45,6 +45,10 @@ type Config struct {
 	Seed       uint64
 	Drain      time.Duration // how long to wait for the groups at the end
 
+	// Now ends the run at once when it is closed: the node is killed and nothing
+	// is drained. nil = never.
+	Now <-chan struct{}
+
 	// Command returns a new, unstarted command that runs a node.
 	Command func() *exec.Cmd
 	Out     Output
@@ -73,17 +77,17 @@ func (c *Config) validate() error {
 	}
 	switch {
 	case c.For < 0:
-		return bad("for", "%v is negative", c.For)
+		return bad("--for", "%v is negative", c.For)
 	case !(c.Rate >= 1 && c.Rate <= MaxRate): // also refuses NaN
-		return bad("rate", "%v is not between 1 and %.0f events per second", c.Rate, MaxRate)
+		return bad("--rate", "%v is not between 1 and %.0f events per second", c.Rate, MaxRate)
 	case c.Crash < 0:
-		return bad("crash", "%d is negative", c.Crash)
+		return bad("--crash", "%d is negative", c.Crash)
 	case c.Drain < 0:
-		return bad("drain", "%v is negative", c.Drain)
+		return bad("--drain", "%v is negative", c.Drain)
 	case c.Durability == penstock.Memory:
-		return bad("durability", "memory does not survive the crashes that the demo is about; use written or synced")
+		return bad("--durability", "memory does not survive the crashes that the demo is about; use written or synced")
 	case c.Key != "" && c.Input == nil:
-		return bad("key", "names a field of input lines and needs --input")
+		return bad("--key", "names a field of input lines and needs --input")
 	case c.Command == nil:
 		return bad("Command", "is required")
 	}

@@ -19,11 +19,13 @@ import (
 // ErrUnsafeDir means that others could write to the data directory.
 var ErrUnsafeDir = errors.New("others can write to it")
 
+var errAtOnce = errors.New("ended at once, without waiting for anything")
+
 // Result is what a run came to.
 type Result struct {
 	judge.Verdict
 	Faults      []string // why the run is not good; nil = good
-	Left        string   // what was not handled, in words; "" = nothing
+	Left        string   // what was not handled, in words; "" = nothing, and nobody interrupted it
 	Foreign     uint64   // reports of events that an earlier run or another producer sent
 	Interrupted bool     // ctx ended before the run had done what was asked of it
 }
@@ -48,7 +50,7 @@ type run struct {
 }
 
 // Run runs the demo. When ctx ends it stops producing, drains, and judges what
-// was done so far. The error is nil when there is a judgement, good or not. It
+// was done so far; when c.Now is closed it does not even drain. The error is nil when there is a judgement, good or not. It
 // matches [penstock.ErrInvalid] for a bad Config and is a *[NodeError] when
 // the node did not start.
 func Run(ctx context.Context, c Config) (Result, error) {
@@ -57,7 +59,17 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	}
 	r := &run{config: c, id: newRunID(), screen: newScreen(c.Out)}
 	r.failed, r.fail = context.WithCancelCause(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	defer r.fail(nil)
+	wg.Go(func() { // ends with Now or with failed, which Run ends; waited for above
+		select {
+		case <-c.Now:
+			r.fail(errAtOnce)
+		case <-r.failed.Done():
+		}
+	})
+	_, _ = fmt.Fprintf(r.screen, "demo: seed %d\n", c.Seed)
 	if err := r.prepare(); err != nil {
 		return Result{}, errors.Join(err, r.cleanUp())
 	}
@@ -132,7 +144,7 @@ func (r *run) cleanUp() error {
 // perform is the run from the first node to the verdict.
 func (r *run) perform(ctx context.Context) (Result, error) {
 	if err := r.child.start(ctx); err != nil {
-		r.child.stop(0)
+		r.child.stop(0, nil)
 		return Result{}, err
 	}
 	r.header()
@@ -141,7 +153,7 @@ func (r *run) perform(ctx context.Context) (Result, error) {
 	wg.Go(func() { r.watcher.run(watching) }) // ends with watching, after the node has stopped
 	r.work(ctx)
 	r.watcher.setPhase("stopping the node")
-	clean := r.child.stop(stopTimeout)
+	clean := r.child.stop(stopTimeout, r.config.Now)
 	stopWatching()
 	wg.Wait()
 	r.screen.end()
@@ -238,7 +250,7 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 	r.record.with(func(l *judge.Ledger) { v = l.Verdict() })
 	v.EventsPerSec = tenths(float64(v.Produced) / max(r.seconds, 0.001))
 	v.RSSMaxMiB = tenths(float64(max(ownRSS(), r.child.rss(), r.watcher.rss())) / (1 << 20))
-	res := Result{Verdict: v, Faults: v.Faults(r.config.Crash), Left: r.leftInWords(v), Foreign: r.hub.foreign.Load()}
+	res := Result{Verdict: v, Faults: v.Faults(r.config.Crash), Left: r.leftInWords(v, ctx.Err() != nil), Foreign: r.hub.foreign.Load()}
 	if r.early != nil {
 		res.Faults = append([]string{r.early.Error()}, res.Faults...)
 	}
@@ -254,8 +266,9 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 
 func tenths(v float64) float64 { return math.Round(v*10) / 10 }
 
-// leftInWords says what is left and what will become of it.
-func (r *run) leftInWords(v judge.Verdict) string {
+// leftInWords says what is left and what will become of it. Whoever
+// interrupted the run is told too when nothing is.
+func (r *run) leftInWords(v judge.Verdict, interrupted bool) string {
 	words := ""
 	for _, name := range wire.Groups {
 		if n := v.Groups[name].Lost; n > 0 {
@@ -263,6 +276,8 @@ func (r *run) leftInWords(v judge.Verdict) string {
 		}
 	}
 	switch {
+	case words == "" && v.Unknown == 0 && interrupted:
+		return "left: nothing; every acknowledged event was handled"
 	case words == "" && v.Unknown == 0:
 		return ""
 	case words == "":

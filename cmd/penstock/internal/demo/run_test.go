@@ -225,16 +225,62 @@ func TestInterruptWhileTheNodeStarts(t *testing.T) {
 	}
 }
 
+func TestSecondWishEndsWithoutADrain(t *testing.T) {
+	t.Parallel()
+	c := good("never answers")
+	c.For, c.Drain = time.Hour, time.Hour
+	c.Dir = filepath.Join(t.TempDir(), "kept")
+	ctx, stop := context.WithCancel(t.Context())
+	now := make(chan struct{})
+	c.Now = now
+	status := &lockedBuffer{}
+	c.Out = Output{Status: writerFunc(func(b []byte) (int, error) {
+		if bytes.Contains(b, []byte("Once more ends at once")) {
+			close(now)
+		}
+		return status.Write(b)
+	}), Text: writerFunc(func(b []byte) (int, error) { // the header: the node is ready
+		time.AfterFunc(300*time.Millisecond, stop)
+		return len(b), nil
+	})}
+	r, err := Run(ctx, c)
+	if err != nil || !r.Interrupted || !strings.Contains(strings.Join(r.Faults, "\n"), "ended at once") {
+		t.Errorf("interrupted %v, faults %q, %v", r.Interrupted, r.Faults, err)
+	}
+	if !strings.HasPrefix(status.String(), "demo: seed 7\n") {
+		t.Errorf("status is %q", status)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestInterruptedRunSaysThatNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	c := good("none")
+	c.For = time.Hour
+	ctx, stop := context.WithCancel(t.Context())
+	c.Out.Text = writerFunc(func(b []byte) (int, error) {
+		time.AfterFunc(300*time.Millisecond, stop)
+		return len(b), nil
+	})
+	r, err := Run(ctx, c)
+	if err != nil || !r.Interrupted || r.Left != "left: nothing; every acknowledged event was handled" {
+		t.Errorf("interrupted %v, left %q, %v", r.Interrupted, r.Left, err)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	for field, change := range map[string]func(*Config){
-		"for":        func(c *Config) { c.For = -1 },
-		"rate":       func(c *Config) { c.Rate = 0.5 },
-		"crash":      func(c *Config) { c.Crash = -1 },
-		"drain":      func(c *Config) { c.Drain = -1 },
-		"durability": func(c *Config) { c.Durability = penstock.Memory },
-		"key":        func(c *Config) { c.Key = "x" },
-		"Command":    func(c *Config) { c.Command = nil },
+		"--for":        func(c *Config) { c.For = -1 },
+		"--rate":       func(c *Config) { c.Rate = 0.5 },
+		"--crash":      func(c *Config) { c.Crash = -1 },
+		"--drain":      func(c *Config) { c.Drain = -1 },
+		"--durability": func(c *Config) { c.Durability = penstock.Memory },
+		"--key":        func(c *Config) { c.Key = "x" },
+		"Command":      func(c *Config) { c.Command = nil },
 	} {
 		c := good("none")
 		change(&c)
