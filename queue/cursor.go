@@ -95,9 +95,9 @@ func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[
 	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index, Carrier: c}
 	c.loan = &loan{closeSource: s.close}
 	if p.log != nil {
-		c.loan.open, c.loan.giveBack = p.log.Lend, p.log.Return
+		c.loan.open, c.loan.giveBack, c.loan.abandon = p.log.Lend, p.log.Return, p.log.Abandon
 	}
-	runtime.AddCleanup(c, (*loan).end, c.loan)
+	runtime.AddCleanup(c, (*loan).forget, c.loan)
 	return c
 }
 

@@ -38,6 +38,7 @@
 //   - A commit never goes back, and a late or second one changes nothing.
 //   - An event that every group has finished with keeps nothing alive, without
 //     waiting for another append. Up to 64 finished events of a partition may
-//     wait for the next commit or pull.
+//     wait for the next commit or pull, and what was readable when a group was
+//     closed with a batch in hands may wait until its segment is dropped.
 //   - A topic starts no goroutine. Close wakes everyone who waits.
 package queue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,4 +139,61 @@ func TestEndlessDrainWaitsForRetries(t *testing.T) {
 			t.Errorf("Run = %v after %d calls, want nil after 3", err, calls)
 		}
 	})
+}
+
+// TestValuesOutliveTheirBatch: the values of a batch in hands stay as they are
+// after Close of the group, also when nothing but the slice is left of batch,
+// consumer and group. They were cleared when the cursor had been collected.
+func TestValuesOutliveTheirBatch(t *testing.T) {
+	for _, size := range []int{4, 64} {
+		topic := openInside(t, Config[int]{SegmentSize: size})
+		other, err := topic.Group("other", GroupConfig{AutoCommit: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := lastValues(t, topic, size)
+		for round := range 50 {
+			runtime.GC() // the cursor goes, and its cleanup runs sooner or later
+			runtime.Gosched()
+			for i := range 2 * size {
+				if err := topic.Produce(t.Context(), -i-1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for {
+				if _, ok, err := other.Consumer(0).TryPull(size); err != nil {
+					t.Fatal(err)
+				} else if !ok {
+					break
+				}
+			}
+			for i, v := range values {
+				if v != i {
+					t.Fatalf("segments of %d, round %d: event %d became %d", size, round, i, v)
+				}
+			}
+		}
+	}
+}
+
+// lastValues returns the values of a batch of a group that is closed and
+// forgotten.
+func lastValues(t *testing.T, topic *Topic[int], n int) []int {
+	g, err := topic.Group("closed", GroupConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if err := topic.Produce(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, ok, err := g.Consumer(0).TryPull(n)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Values()
 }

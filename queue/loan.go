@@ -5,10 +5,12 @@ import "sync"
 // loan is what the owner of a cursor may still be looking at after the group
 // was closed: Close must neither wait for a batch in hands nor pull the memory
 // from under it. It is opened by Close and ended by the owner's next call, or
-// when the cursor is collected as garbage (ADR 0027).
+// abandoned when the cursor is collected as garbage: the owner may have kept
+// the values of its batch and nothing else (ADR 0027).
 type loan struct {
 	open        func() // nil, or keeps what the hold kept as it is
 	giveBack    func() // ends open
+	abandon     func() // ends open; what was kept is still looked at
 	closeSource func()
 
 	mu    sync.Mutex
@@ -38,7 +40,12 @@ func (l *loan) lend() {
 }
 
 // end says that the owner looks at nothing any more.
-func (l *loan) end() {
+func (l *loan) end() { l.endBy(l.giveBack) }
+
+// forget says that the owner is gone.
+func (l *loan) forget() { l.endBy(l.abandon) }
+
+func (l *loan) endBy(how func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wasLent := l.state == lent
@@ -46,8 +53,8 @@ func (l *loan) end() {
 		return
 	}
 	l.state = ended
-	if wasLent && l.giveBack != nil {
-		l.giveBack()
+	if wasLent && how != nil {
+		how()
 	}
 	l.closeSource()
 }

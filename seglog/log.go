@@ -35,8 +35,8 @@ type Config struct {
 // chain from head to tail. A slot below released holds the zero value when T
 // holds pointers, and its segment is out of the chain unless it also holds
 // slots at or above released, or is the tail or was it at the last release.
-// While something is lent, slots are not cleared; a segment with such slots is
-// unclear, and not kept for reuse. At most maxFree segments are kept for reuse.
+// While something is lent, slots are not cleared, and those below frozen never
+// are; a segment with such slots is unclear, and not kept for reuse. At most maxFree segments are kept for reuse.
 type Log[T any] struct {
 	config   Config // immutable
 	pointers bool   // T holds pointers, so finished slots are cleared
@@ -56,7 +56,8 @@ type Log[T any] struct {
 	late     *segment[T] // in the chain, near its end
 	released penstock.Offset
 	free     []*segment[T]
-	lent     int // readers that lost their hold and may still look
+	lent     int             // readers that lost their hold and may still look
+	frozen   penstock.Offset // what lies below may be looked at for ever
 }
 
 // noStamp differs from every reading of the clock, a stale one included.

@@ -62,6 +62,10 @@ func (l *Log[T]) wipe(s *segment[T], from, to int) {
 		s.unclear = true
 		return
 	}
+	if l.frozen > s.base+penstock.Offset(from) {
+		s.unclear = true
+		from = int(min(l.frozen, s.base+penstock.Offset(to)) - s.base)
+	}
 	if l.pointers {
 		clear(s.items[from:to])
 	}
@@ -155,13 +159,28 @@ func (l *Log[T]) Lend() {
 func (l *Log[T]) Return() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.endLend()
+}
+
+func (l *Log[T]) endLend() {
 	if l.lent--; l.lent < 0 {
-		panic("seglog: Return without Lend")
+		panic("seglog: end of a Lend that was not")
 	}
 	if s := l.head; l.lent == 0 && s.unclear { // only the head can be
 		s.unclear = false
 		l.wipe(s, 0, int(l.released-s.base))
 	}
+}
+
+// Abandon ends one Lend of a reader that will say no more, but whose views may
+// still be in use. What is readable now is left to the garbage collector for
+// good, segment by segment; what is appended from now on is cleared and used
+// again as ever.
+func (l *Log[T]) Abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frozen = l.End()
+	l.endLend()
 }
 
 // find returns the segment of the chain that holds offset at, the tail when at
