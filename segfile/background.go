@@ -1,10 +1,12 @@
 package segfile
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
 )
 
 // idleBarrier is how long a partition at level synced is idle, at the least,
@@ -119,12 +121,25 @@ func (p *Partition) syncLog() error {
 	if err != nil {
 		return p.stop(writeError(err))
 	}
-	if err := f.Sync(); err != nil {
+	err = f.Sync()
+	if errors.Is(err, vfs.ErrRemoved) && p.securedSince(m) {
+		err = nil // sealed and trimmed under our hands
+	}
+	if err != nil {
 		_ = m.seg.release() // the sync's error says more
 		return p.stop(fmt.Errorf("%w: sync of %s: %w", penstock.ErrUnknownOutcome, segmentName(m.seg.hdr.base), err))
 	}
 	p.secured(m)
 	return m.seg.release()
+}
+
+// securedSince reports whether another sync has made everything up to m
+// durable.
+func (p *Partition) securedSince(m mark) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.safe
+	return s.seg != nil && (s.seg.hdr.base > m.seg.hdr.base || s.seg == m.seg && s.pos > m.pos)
 }
 
 // Sync makes every event acknowledged before the call durable, whatever the

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+
+	"github.com/penstock/penstock"
 )
 
 // close ends the partition: see [Log.Close].
@@ -28,8 +30,11 @@ func (p *Partition) finish() error {
 	p.bg.Wait()
 	var errs []error
 	fault := p.Fault()
-	if fault == nil && p.w.begun {
+	switch {
+	case fault == nil && p.w.begun:
 		errs = append(errs, p.finishLog())
+	case !errors.Is(fault, penstock.ErrCorrupt): // damage was reported by Open, and lost nothing since
+		errs = append(errs, fault)
 	}
 	for _, c := range p.openCursors() {
 		errs = append(errs, c.close())

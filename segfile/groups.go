@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
 )
 
 const (
@@ -153,7 +154,7 @@ func (p *Partition) openCursor(group string) (*Cursor, error) {
 func (p *Partition) readCursor(group string) (*slotFile, stored, error) {
 	name := EscapeName(group) + slotExt
 	slot, payload, err := openSlot(p.cfg.FS, filepath.Join(p.dir, groupsDir, name), cursorMark, p.owner())
-	if slot == nil {
+	if slot == nil && !errors.Is(err, vfs.ErrNotRegular) {
 		return nil, stored{}, err
 	}
 	var s stored
@@ -164,7 +165,9 @@ func (p *Partition) readCursor(group string) (*slotFile, stored, error) {
 		err = fmt.Errorf("%w: of another group", errForeign)
 	}
 	if err != nil {
-		_ = slot.file.Close() // nothing was written to it
+		if slot != nil {
+			_ = slot.file.Close() // nothing was written to it
+		}
 		return nil, stored{}, &penstock.CorruptError{Topic: p.cfg.Topic, Partition: p.id, File: name, First: p.Earliest(), Last: p.Earliest(), Cause: err}
 	}
 	return slot, s, nil

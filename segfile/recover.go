@@ -153,7 +153,10 @@ func (r *recovery) list() error {
 	for _, name := range names {
 		if strings.HasSuffix(name, ".tmp") {
 			if err := p.cfg.FS.Remove(filepath.Join(p.dir, name)); err != nil {
-				return err
+				if name == spareName || name == stateName+".tmp" {
+					return err // the name is needed
+				}
+				r.note("%v; it is left alone", err)
 			}
 			removed = true
 		} else if base, ok := parseSegmentName(name); ok {
@@ -247,6 +250,9 @@ func (r *recovery) serveBefore() error {
 		if err == nil {
 			var s scanned
 			s, err = scan(&fileView{file: f, size: size}, mark{seg: seg, pos: headerSize, end: seg.hdr.base})
+			if errors.Is(err, errRead) {
+				err = nil // what can be read is served; the partition has its fault already
+			}
 			r.report.Scanned += penstock.Bytes(s.bytes)
 			seg.end.Store(uint64(s.end))
 			seg.limit.Store(s.pos)
@@ -307,7 +313,7 @@ func (r *recovery) cursors() error {
 		switch {
 		case strings.HasSuffix(name, ".tmp"):
 			if err := p.cfg.FS.Remove(filepath.Join(dir, name)); err != nil {
-				return err
+				r.note("%v; it is left alone", err)
 			}
 			continue
 		case !ok || uerr != nil:

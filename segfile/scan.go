@@ -137,7 +137,7 @@ func search(v *fileView, seed uint32, pos int64, end penstock.Offset) (behind, e
 	for at := pos; at < v.size; {
 		b, err := v.bytes(at, scanBlock)
 		if err != nil {
-			return out, err
+			return out, fmt.Errorf("%w: %w", errRead, err)
 		}
 		if len(b) == 0 {
 			break
@@ -169,7 +169,7 @@ func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset,
 	for off := at; off < at+int64(n) && *budget > 0; off += frameAlign {
 		b, err := v.bytes(off, frameHeaderSize)
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("%w: %w", errRead, err)
 		}
 		if len(b) < frameHeaderSize || binary.LittleEndian.Uint32(b) != frameMagic {
 			continue

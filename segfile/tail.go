@@ -83,7 +83,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	view := &fileView{file: f, size: size}
 	s, err := scan(view, from)
 	if err != nil {
-		return err
+		return r.unreadable(s, err)
 	}
 	r.report.Scanned += penstock.Bytes(s.bytes)
 	p.w.index, p.w.maxTime = s.index, s.maxTime
@@ -94,7 +94,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	}
 	rest, err := search(view, seg.seed, s.pos, s.end)
 	if err != nil {
-		return err
+		return r.unreadable(s, err)
 	}
 	safe = max(safe, s.durable, rest.durable)
 	if s.pos < safe || rest.beyond || errors.Is(s.cause, errBaseOffset) {
@@ -121,6 +121,18 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		}
 	}
 	return r.settle(s, f, size)
+}
+
+// unreadable faults the partition from where the disk fails to read: one bad
+// sector does not stop the others (ADR 0006). Nothing is modified, and an open
+// that can read finds everything.
+func (r *recovery) unreadable(s scanned, err error) error {
+	if !errors.Is(err, errRead) {
+		return err
+	}
+	r.adopt(s.mark)
+	r.damage(segmentName(s.seg.hdr.base), s.pos, s.end, max(s.end, r.st.end), err)
+	return nil
 }
 
 // settle takes what the scan found as the end of the log. It is made durable:

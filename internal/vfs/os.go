@@ -108,36 +108,61 @@ func (osFS) Lock(name, note string) (io.Closer, error) {
 	if err != nil {
 		return nil, mapError(err)
 	}
-	if err := lockAndNote(f, note); err != nil {
+	dir, err := lockAndNote(f, note)
+	if err != nil {
 		_ = f.Close() // the lock was not taken or goes with the handle
 		return nil, err
 	}
-	return f, nil
+	return &osLock{file: f, dir: dir}, nil
 }
 
-func lockAndNote(f *os.File, note string) error {
+// osLock is the lock of a file and of its directory.
+type osLock struct{ file, dir *os.File }
+
+func (l *osLock) Close() error {
+	err := l.file.Close()
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Close())
+	}
+	return err
+}
+
+// lockAndNote locks the file and its directory, then writes the note.
+func lockAndNote(f *os.File, note string) (*os.File, error) {
 	st, err := f.Stat()
 	if err != nil {
-		return mapError(err)
+		return nil, mapError(err)
 	}
 	if !st.Mode().IsRegular() {
-		return &fs.PathError{Op: "lock", Path: f.Name(), Err: ErrNotRegular}
+		return nil, &fs.PathError{Op: "lock", Path: f.Name(), Err: ErrNotRegular}
 	}
 	if err := lockFile(f); err != nil {
-		if !errors.Is(err, ErrHeld) {
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
-		holder, rerr := io.ReadAll(io.NewSectionReader(f, 0, maxNote))
-		if rerr != nil {
-			holder = nil // the note is a help, not a condition
-		}
-		return &HeldError{Note: string(holder)}
+		return nil, lockError(f, err)
 	}
-	if err := f.Truncate(0); err != nil {
-		return mapError(err)
+	dir, err := guardDir(filepath.Dir(f.Name()))
+	if err != nil {
+		return nil, lockError(f, err)
 	}
-	_, err = f.WriteAt([]byte(note), 0)
-	return mapError(err)
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(note), 0)
+	}
+	if err != nil && dir != nil {
+		_ = dir.Close() // the lock goes with it
+	}
+	return dir, mapError(err)
+}
+
+// lockError adds the holder's note to a lock that is held.
+func lockError(f *os.File, err error) error {
+	if !errors.Is(err, ErrHeld) {
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	holder, rerr := io.ReadAll(io.NewSectionReader(f, 0, maxNote))
+	if rerr != nil {
+		holder = nil // the note is a help, not a condition
+	}
+	return &HeldError{Note: string(holder)}
 }
 
 type osFile struct{ f *os.File }
@@ -157,7 +182,14 @@ func (o *osFile) WriteAt(p []byte, off int64) (int, error) {
 
 func (o *osFile) Truncate(size int64) error { return mapError(o.f.Truncate(size)) }
 func (o *osFile) Close() error              { return mapError(o.f.Close()) }
-func (o *osFile) Sync() error               { return mapError(dataSync(o.f)) }
+
+func (o *osFile) Sync() error {
+	err := dataSync(o.f)
+	if err == nil {
+		err = checkLinked(o.f)
+	}
+	return mapError(err)
+}
 
 func (o *osFile) Size() (int64, error) {
 	st, err := o.f.Stat()

@@ -50,6 +50,38 @@ func lockFile(f *os.File) error {
 	return err
 }
 
+// guardDir locks the directory itself as well: that lock holds when someone
+// deletes the lock file and makes another (BQ-131). File systems that cannot
+// lock a directory are left to the file's lock. The caller closes the result,
+// which is nil then.
+func guardDir(name string) (*os.File, error) {
+	d, err := os.Open(name)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	if err := lockFile(d); err != nil {
+		_ = d.Close() // nothing was locked
+		if errors.Is(err, ErrHeld) {
+			return nil, err
+		}
+		return nil, nil
+	}
+	return d, nil
+}
+
+// checkLinked fails when the file has no name any more: what is synced to it
+// nobody will find again.
+func checkLinked(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Nlink == 0 {
+		return &os.PathError{Op: "sync", Path: f.Name(), Err: ErrRemoved}
+	}
+	return nil
+}
+
 func syncDir(name string) error {
 	d, err := os.Open(name)
 	if err != nil {

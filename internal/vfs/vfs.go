@@ -14,6 +14,8 @@ var (
 	ErrHeld = errors.New("lock is held")
 	// ErrNotRegular: the name exists and is not a regular file.
 	ErrNotRegular = errors.New("not a regular file")
+	// ErrRemoved: the file was deleted while it was open.
+	ErrRemoved = errors.New("the file was deleted while it was open")
 )
 
 // HeldError reports a lock that another opener holds. It matches [ErrHeld].
@@ -60,8 +62,9 @@ type FS interface {
 	Stat(name string) (Info, error)
 	// Lock takes the exclusive lock of the named file, which it makes when it
 	// is missing and never removes, and stores a note about the holder in it.
-	// A second Lock fails at once with *HeldError, in this process too. The
-	// lock ends with Close or with the process.
+	// A second Lock fails at once with *HeldError, in this process too, and on
+	// Unix also when the file was deleted meanwhile: one directory takes one
+	// lock there. The lock ends with Close or with the process.
 	Lock(name, note string) (io.Closer, error)
 }
 
@@ -80,7 +83,8 @@ type File interface {
 	Truncate(size int64) error
 	// Sync makes the content and the size durable. After an error what was
 	// written since the last successful Sync is in doubt, and a later Sync
-	// that succeeds does not change that.
+	// that succeeds does not change that. The error matches ErrRemoved when the
+	// file was deleted meanwhile, where the platform tells (Unix).
 	Sync() error
 	// Size returns the size in bytes.
 	Size() (int64, error)
