@@ -14,10 +14,11 @@ import (
 // CompletedMax is the largest size of the stored form, in bytes.
 const CompletedMax = WindowMax / 8
 
-// AppendCompleted appends the settled offsets above [Machine.Committed] to dst
-// in their stored form and returns the result; it appends nothing when there
-// are none, which is the usual case and costs nothing. The form belongs to the
-// commit of the same moment.
+// AppendCompleted appends the offsets above [Machine.Committed] that are
+// settled, or parked and in the retry log, to dst in their stored form and
+// returns the result; it appends nothing when there are none, which is the
+// usual case and costs nothing. The form belongs to the commit of the same
+// moment.
 func (m *Machine) AppendCompleted(dst []byte) []byte {
 	if len(m.runs) == 0 && len(m.completed) == 0 {
 		return dst
@@ -42,7 +43,13 @@ type completedWriter struct {
 	base  penstock.Offset
 }
 
+// add sets the bits of e. What was restored may lie beyond the window: it is
+// parked, and the retry log tells it.
 func (w *completedWriter) add(e extent) {
+	if e.from-w.base >= WindowMax {
+		return
+	}
+	e.to = cut(w.base, e.to, WindowMax)
 	for o := e.from; o < e.to; o++ {
 		i := int(o - w.base)
 		for len(w.b)-w.start <= i/8 {

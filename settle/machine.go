@@ -22,6 +22,9 @@ type Config struct {
 	// Completed is what [Machine.AppendCompleted] returned when Committed was
 	// stored: settled offsets above it, which are not delivered again.
 	Completed []byte
+	// Parking lets keys be parked; nil, the default, means that every failed
+	// event waits in its place.
+	Parking *Parking
 	// Rand returns the random numbers in [0, 1) for jitter; nil takes
 	// math/rand/v2.
 	Rand func() float64
@@ -32,9 +35,10 @@ type Config struct {
 // nothing, and it needs no closing.
 //
 // Invariants: runs are sorted, disjoint and not empty, and lie in [committed,
-// next); the offsets of [committed, next) in no run are settled. committed is
-// the first offset of the first run, or next when there is none. next is
-// at most committed + WindowMax. completed holds settled runs above next,
+// next); the offsets of [committed, next) in no run are settled, or parked and
+// in the retry log. committed is the first offset of the first run, or next
+// when there is none. next is at most committed + WindowMax, except that it
+// skips what was restored. completed holds settled or parked runs above next,
 // restored from storage.
 type Machine struct {
 	policy Policy
@@ -42,10 +46,11 @@ type Machine struct {
 
 	next      penstock.Offset // the lowest that was never delivered
 	runs      []run           // unsettled
-	waiting   int             // how many runs are not in hand
+	waiting   int             // how many runs are neither in hand nor parked
 	completed []extent        // above next, sorted, disjoint, not touching
 	serial    uint64          // of the last span
 	fault     error
+	lot       *lot  // parked keys; nil without parking
 	scratch   []run // spare memory for Settle
 }
 
@@ -59,6 +64,7 @@ type run struct {
 	serial  uint64   // of the span, while in hand
 	dead    bool     // is to be handed over, or is being so
 	inHand  bool     // delivered and not settled
+	parked  bool     // parked, and not yet in the retry log; all else is in the lot
 	past    *failure // the last one; nil before the first
 }
 
@@ -69,11 +75,12 @@ type failure struct {
 	cause    error     // of the last failed attempt
 	handOver int       // failed attempts to hand over
 	refusal  error     // of the last of those
+	noRoom   bool      // was to be parked, and the retry log was full
 }
 
 // New returns a machine that continues from a stored commit. The error matches
-// [penstock.ErrInvalid] when the policy is wrong or Completed was not made by
-// [Machine.AppendCompleted].
+// [penstock.ErrInvalid] when the policy or Parking is wrong, or Completed was
+// not made by [Machine.AppendCompleted].
 func New(c Config) (*Machine, error) {
 	if err := c.Policy.Validate(); err != nil {
 		return nil, err
@@ -86,6 +93,11 @@ func New(c Config) (*Machine, error) {
 		c.Rand = rand.Float64
 	}
 	m := &Machine{policy: c.Policy, random: c.Rand, next: c.Committed, completed: completed}
+	if c.Parking != nil {
+		if err := m.restoreParked(*c.Parking); err != nil {
+			return nil, err
+		}
+	}
 	m.skipCompleted()
 	return m, nil
 }
@@ -97,9 +109,16 @@ func New(c Config) (*Machine, error) {
 // wait behind it, so that the partition keeps its order; see [Machine.Due]), a
 // full window or a fault ([Machine.Blocked] says which). The span stays in hand
 // until it is settled; several may be in hand at once.
+//
+// Events that come behind a parked one of their key are not delivered but
+// parked, so a span ends before them. When Next returns false although
+// [Machine.Position] has moved, it parked all it was shown; there may be more.
 func (m *Machine) Next(now time.Time, end penstock.Offset, max int) (Span, bool) {
 	if max <= 0 || m.fault != nil {
 		return Span{}, false
+	}
+	if m.lot != nil && len(m.lot.keys) > 0 {
+		return m.nextBeside(now, end, max)
 	}
 	if m.waiting > 0 {
 		i := m.firstWaiting()
@@ -112,13 +131,23 @@ func (m *Machine) Next(now time.Time, end penstock.Offset, max int) (Span, bool)
 	if m.next >= limit {
 		return Span{}, false
 	}
-	from, to := m.next, limit
-	if to-from > penstock.Offset(max) {
-		to = from + penstock.Offset(max)
-	}
+	return m.fresh(cut(m.next, limit, max)), true
+}
+
+// fresh puts the new events up to to in hand.
+func (m *Machine) fresh(to penstock.Offset) Span {
+	from := m.next
 	m.next = to
 	m.skipCompleted()
-	return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs)), true
+	return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs))
+}
+
+// cut returns where the first max offsets of [from, to) end.
+func cut(from, to penstock.Offset, max int) penstock.Offset {
+	if to-from > penstock.Offset(max) {
+		return from + penstock.Offset(max)
+	}
+	return to
 }
 
 // limit returns where the next new span has to end at the latest.
@@ -133,7 +162,7 @@ func (m *Machine) limit(end penstock.Offset) penstock.Offset {
 	return limit
 }
 
-// skipCompleted moves next over settled offsets that were restored.
+// skipCompleted moves next over settled and parked offsets that were restored.
 func (m *Machine) skipCompleted() {
 	for len(m.completed) > 0 && m.completed[0].from <= m.next {
 		m.next = m.completed[0].to
@@ -142,7 +171,7 @@ func (m *Machine) skipCompleted() {
 }
 
 func (m *Machine) firstWaiting() int {
-	return slices.IndexFunc(m.runs, func(r run) bool { return !r.inHand })
+	return slices.IndexFunc(m.runs, run.waits)
 }
 
 // again puts the run at i in hand once more: a part of it when it is longer
@@ -160,7 +189,7 @@ func (m *Machine) again(i int, now time.Time, max int) Span {
 	last := i + 1
 	for ; !r.dead && last < len(m.runs); last++ {
 		f := m.runs[last]
-		if f.inHand || f.dead || f.from != r.to || f.attempt != r.attempt || now.Before(f.past.due) ||
+		if !f.waits() || f.dead || f.from != r.to || f.attempt != r.attempt || now.Before(f.past.due) ||
 			f.to-r.from > penstock.Offset(max) {
 			break
 		}
@@ -209,6 +238,9 @@ func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
 		}
 	}
 	mustFit(s, outcomes)
+	if s.Parked {
+		return m.settleParked(now, s, outcomes)
+	}
 	delay := m.delays(now)
 	out, found := m.scratch[:0], false
 	for _, r := range m.runs {
@@ -223,7 +255,7 @@ func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
 		for _, o := range outcomes {
 			from, to := max(r.from, o.From), min(r.to, o.To)
 			if from < to && o.Verdict != Done {
-				out = append(out, m.judge(r.part(from, to), o, delay))
+				out = m.fail(out, r.part(from, to), o, delay)
 			}
 		}
 		if r.to > s.To {
@@ -237,26 +269,39 @@ func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
 	clear(m.runs) // drop the errors
 	m.scratch, m.runs = m.runs[:0], out
 	m.waiting = 0
-	for i := range m.runs {
-		if !m.runs[i].inHand {
+	for _, r := range m.runs {
+		if r.waits() {
 			m.waiting++
 		}
 	}
 	return nil
 }
 
+// fail appends what becomes of r, which was in hand, after a verdict other than
+// Done: it waits in its place, or is parked as far as there is room.
+func (m *Machine) fail(out []run, r run, o Outcome, delay func(failed int, o Outcome) time.Time) []run {
+	parks := m.lot != nil && m.parks(r, o)
+	r = m.judge(r, o, delay)
+	if parks && !r.dead {
+		out, r = m.park(out, r)
+		if r.from == r.to {
+			return out
+		}
+		r.past.noRoom = true
+	}
+	return append(out, r)
+}
+
 // judge returns r, which was in hand, as it waits after a verdict other than
 // Done.
 func (m *Machine) judge(r run, o Outcome, delay func(failed int, o Outcome) time.Time) run {
-	if o.Cause == nil {
-		o.Cause = errNoCause
-	}
+	o.Cause = o.cause()
 	r.inHand, r.serial = false, 0
 	var f failure
 	if r.past != nil {
 		f = *r.past
 	}
-	f.due = time.Time{}
+	f.due, f.noRoom = time.Time{}, false
 	switch {
 	case o.Verdict == Fault:
 		m.fault = o.Cause
@@ -289,6 +334,9 @@ func (m *Machine) delays(now time.Time) func(failed int, o Outcome) time.Time {
 		return now.Add(m.policy.Backoff.Delay(failed, random))
 	}
 }
+
+// waits reports whether r waits in its place to be delivered again.
+func (r run) waits() bool { return !r.inHand && !r.parked }
 
 // part returns the part [from, to) of r.
 func (r run) part(from, to penstock.Offset) run {

@@ -10,7 +10,8 @@ import (
 
 var errNoCause = errors.New("no cause given")
 
-// Committed returns the lowest offset that is not settled. It never moves back.
+// Committed returns the lowest offset that is neither settled nor parked and in
+// the retry log. It never moves back.
 func (m *Machine) Committed() penstock.Offset {
 	if len(m.runs) > 0 {
 		return m.runs[0].from
@@ -18,7 +19,8 @@ func (m *Machine) Committed() penstock.Offset {
 	return m.next
 }
 
-// Delivered returns one past the highest offset that was ever delivered.
+// Delivered returns one past the highest offset that was ever delivered or
+// parked.
 func (m *Machine) Delivered() penstock.Offset { return m.next }
 
 // Position returns the offset that the next span begins at: of the lowest
@@ -32,7 +34,9 @@ func (m *Machine) Position() penstock.Offset {
 }
 
 // Unsettled returns how many events were delivered and are not settled: in
-// hand, or waiting for a retry or to be handed over.
+// hand, or waiting for a retry or to be handed over, or parked and not yet in
+// the retry log. Those that are in the retry log do not count, not even in hand;
+// see [Machine.Parked].
 func (m *Machine) Unsettled() int {
 	n := 0
 	for _, r := range m.runs {
@@ -41,7 +45,7 @@ func (m *Machine) Unsettled() int {
 	return n
 }
 
-// InHand returns how many events are in hand.
+// InHand returns how many events are in hand; parked ones do not count.
 func (m *Machine) InHand() int {
 	n := 0
 	for _, r := range m.runs {
@@ -53,12 +57,18 @@ func (m *Machine) InHand() int {
 }
 
 // Due returns when Next has a span to deliver again, which may lie in the past.
-// It returns false when nothing waits for a retry, or a fault stops all.
+// It returns false when nothing waits for a retry, when what waits has to be
+// parked and the retry log has no room, or when a fault stops all.
 func (m *Machine) Due() (time.Time, bool) {
-	if m.waiting == 0 || m.fault != nil {
+	if m.waiting == 0 || m.fault != nil || m.noRoom() {
 		return time.Time{}, false
 	}
 	return m.runs[m.firstWaiting()].past.due, true
+}
+
+// noRoom reports whether the last Next could not park the event at the position.
+func (m *Machine) noRoom() bool {
+	return m.lot != nil && m.lot.full && m.lot.fullAt == m.Position()
 }
 
 // Fault returns the cause of the fault that stopped the machine, nil while
@@ -75,6 +85,12 @@ const (
 	Retrying
 	// DeadLettering: an event was given up and could not be handed over yet.
 	DeadLettering
+	// RetryLogFull: an event comes behind a parked one, and the retry log has no
+	// room for it.
+	RetryLogFull
+	// NotLogged: the lowest event that is not settled is parked, the retry log
+	// has not stored it, and there are WindowMax offsets behind it.
+	NotLogged
 	// WindowFull: the lowest unsettled event has WindowMax offsets behind it.
 	WindowFull
 	// Faulted: a fault stopped the machine.
@@ -89,6 +105,8 @@ type Blocked struct {
 	Attempts int             // how many it gets; negative when there is no limit
 	Due      time.Time       // of its next attempt, if it waits for one
 	Cause    error           // of its last failure
+	NoRoom   bool            // it was to be parked, and the retry log was full
+	Behind   penstock.Offset // with RetryLogFull: the parked event of its key
 }
 
 // Blocked returns why new events are not delivered now. It allocates nothing.
@@ -97,9 +115,12 @@ func (m *Machine) Blocked() Blocked {
 	switch {
 	case m.fault != nil:
 		b.Reason, b.Cause = Faulted, m.fault
+	case m.noRoom():
+		b.Reason, b.Offset, b.Behind = RetryLogFull, m.lot.fullAt, m.lot.fullBehind
 	case m.waiting > 0:
 		r := m.runs[m.firstWaiting()]
 		b.Reason, b.Offset, b.Attempt, b.Due, b.Cause = Retrying, r.from, r.attempt-1, r.past.due, r.past.cause
+		b.NoRoom = r.past.noRoom
 		if r.dead {
 			b.Reason, b.Attempt = DeadLettering, r.attempt
 			if r.past.refusal != nil {
@@ -108,6 +129,9 @@ func (m *Machine) Blocked() Blocked {
 		}
 	case m.next-m.Committed() >= WindowMax:
 		b.Reason = WindowFull
+		if len(m.runs) > 0 && m.runs[0].parked {
+			b.Reason = NotLogged
+		}
 	}
 	return b
 }
@@ -120,9 +144,17 @@ func (b Blocked) String() string {
 		if b.Attempts > 0 {
 			of = fmt.Sprintf(" of %d", b.Attempts)
 		}
-		return fmt.Sprintf("offset %d waits for attempt %d%s: %v", b.Offset, b.Attempt+1, of, b.Cause)
+		why := ""
+		if b.NoRoom {
+			why = " in its place, because the retry log had no room for it"
+		}
+		return fmt.Sprintf("offset %d waits for attempt %d%s%s: %v", b.Offset, b.Attempt+1, of, why, b.Cause)
 	case DeadLettering:
 		return fmt.Sprintf("offset %d is given up after %d attempts and waits to be handed over as a dead letter: %v", b.Offset, b.Attempt, b.Cause)
+	case RetryLogFull:
+		return fmt.Sprintf("offset %d comes behind offset %d, which has its key and is parked, and the retry log has no room for it", b.Offset, b.Behind)
+	case NotLogged:
+		return fmt.Sprintf("offset %d is parked and not stored in the retry log yet, and holds the %d offsets behind it, which is the limit", b.Offset, WindowMax)
 	case WindowFull:
 		return fmt.Sprintf("offset %d is not settled and holds the %d offsets behind it, which is the limit", b.Offset, WindowMax)
 	case Faulted:

@@ -23,6 +23,11 @@ const (
 	// attempt hands it over as a dead letter. Given on a dead letter, it means
 	// that handing over failed and is to be tried again.
 	Retry
+	// Park is Retry with the event's key out of the way meanwhile, however short
+	// the delay is: it moves to the retry log with its followers. It is Retry
+	// without [Config.Parking], while the retry log is full, and for an event
+	// that has had its last attempt or is a dead letter already.
+	Park
 	// DeadLetter gives the event up without further attempts.
 	DeadLetter
 	// Fault stops the machine: the event stays unsettled and nothing more is
@@ -30,7 +35,7 @@ const (
 	Fault
 )
 
-var verdictNames = [...]string{"done", "retry", "dead letter", "fault"}
+var verdictNames = [...]string{"done", "retry", "park", "dead letter", "fault"}
 
 // String returns the verdict in words.
 func (v Verdict) String() string {
@@ -42,11 +47,13 @@ func (v Verdict) String() string {
 
 // Span is a run of offsets [From, To) in hand: delivered to a handler, or, when
 // DeadLetter is set, to be handed over as dead letters. It is a value and a
-// receipt: only the span that Next returned, or a part of it, settles.
+// receipt: only the span that Next or NextParked returned, or a part of it,
+// settles.
 type Span struct {
 	From, To   penstock.Offset
 	Attempt    int   // which delivery this is, from 1; of a dead letter, how many were made
 	DeadLetter bool  // hand over, do not handle
+	Parked     bool  // one event, to be read from the retry log
 	Cause      error // of a dead letter: the error of its last attempt
 
 	serial uint64
@@ -69,6 +76,13 @@ func (s Span) Part(from, to penstock.Offset) Span {
 type Outcome struct {
 	From, To penstock.Offset
 	Verdict  Verdict
-	After    time.Duration // with Retry: the delay; 0 takes the policy's backoff
+	After    time.Duration // with Retry or Park: the delay; 0 takes the policy's backoff
 	Cause    error         // why the verdict is not Done
+}
+
+func (o Outcome) cause() error {
+	if o.Cause == nil {
+		return errNoCause
+	}
+	return o.Cause
 }
