@@ -65,7 +65,7 @@ func (r *run) finish() {
 	r.closeReceiver()
 	r.unregisterAll()
 	r.stats = r.snapshot()
-	r.stats.Running, r.stats.Cached = false, 0
+	r.stats.Running, r.stats.Cached, r.stats.Reason = false, 0, ""
 	clear(r.streams)
 	clear(r.busy)
 	clear(r.retained)

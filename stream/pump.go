@@ -178,6 +178,10 @@ func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 	case err != nil:
 		p.failures++
 		r.stats.ReadFailures++
+		if r.readErr == nil {
+			r.readFailed = time.Now()
+		}
+		r.readErr = err
 		if p.failures >= r.readAttempts {
 			r.log.Error("reading the queue failed; the next poll tries again", r.fields("attempts", p.failures, "err", err)...)
 			r.endPump()
@@ -185,8 +189,10 @@ func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 		}
 		r.pumpOnce(r.readBackoff.Next(p.failures - 1))
 	case len(got) == 0:
+		r.readErr = nil
 		r.endPump()
 	default:
+		r.readErr = nil
 		p.failures, p.hadData = 0, true
 		r.take(got)
 		r.pumpOnce(0)

@@ -56,6 +56,9 @@ type run struct {
 	initErr      error
 	withReceiver bool // a worker is with the receiver
 
+	readErr    error     // of the last read; nil when it succeeded
+	readFailed time.Time // of the first one in a row
+
 	read      penstock.Token // newest container accounted for
 	hasRead   bool
 	uncertain bool
@@ -121,6 +124,7 @@ func (r *run) loop() {
 			r.closeReceiver()
 		}
 		r.err = err
+		r.stats.Queue, r.stats.Reason = r.queue, "agent failed: "+err.Error()
 	}
 }
 

@@ -1,6 +1,10 @@
 package stream
 
-import "github.com/penstock/penstock"
+import (
+	"time"
+
+	"github.com/penstock/penstock"
+)
 
 // QueueStats is what one agent has done and where it stands. Counters count
 // since the agent was last started.
@@ -12,6 +16,12 @@ type QueueStats struct {
 	Busy          int // streams with something outstanding
 	Cached        int // containers
 	UnderPressure bool
+
+	// Reason says in words what holds the queue up: why nothing is read, and
+	// whom the checkpoint waits for, how long and why. It is empty when
+	// nothing is outstanding and after a drain; after a failure of the agent
+	// it says which.
+	Reason string
 
 	Read         uint64 // containers
 	ReadFailures uint64 // failed reads
@@ -36,6 +46,9 @@ func (r *run) snapshot() QueueStats {
 		s.Cached, s.UnderPressure = r.cache.Len(), r.cache.UnderPressure()
 	}
 	s.Newest, s.Checkpoint = r.read, r.marked
+	if r.cache != nil {
+		s.Reason = r.reason(time.Now())
+	}
 	return s
 }
 

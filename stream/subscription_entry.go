@@ -25,11 +25,12 @@ type subscription struct {
 	removed  bool
 	attached bool // a handshake has completed
 
-	request    uint64 // id of the latest handshake requested
-	pending    int    // handshakes in flight, superseded ones too
-	unresolved bool   // the latest one has not completed, or has failed
-	supersede  func() // stops the latest one; nil when none is in flight
-	again      bool   // ask anew at the next poll
+	request    uint64    // id of the latest handshake requested
+	pending    int       // handshakes in flight, superseded ones too
+	unresolved bool      // the latest one has not completed, or has failed
+	supersede  func()    // stops the latest one; nil when none is in flight
+	again      bool      // ask anew at the next poll
+	asked      time.Time // when the latest one was requested
 
 	generation uint64    // of the position; rises with each completed handshake and each rewind
 	inFlight   *delivery // started and not ended, of whatever generation
@@ -74,6 +75,7 @@ func (r *run) requestHandshake(sub *subscription) {
 		return // the position stays unresolved, so the checkpoint stays too
 	}
 	sub.pending++
+	sub.asked = time.Now()
 	stop := make(chan struct{})
 	sub.supersede = func() { close(stop) }
 	r.tryHandshake(&handshake{sub: sub, request: sub.request, stop: stop, started: time.Now()})

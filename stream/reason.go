@@ -1,0 +1,118 @@
+package stream
+
+import (
+	"fmt"
+	"time"
+)
+
+// reason says in words what holds the queue up: why nothing is read, and whom
+// the checkpoint waits for. It is empty when nothing is outstanding. It runs on
+// the loop; its cost grows with the number of busy streams.
+func (r *run) reason(now time.Time) string {
+	p := &r.pumping
+	switch {
+	case r.uncertain:
+		return "containers were refused by the cache; the checkpoint stays until the provider is run again"
+	case !r.initDone:
+		return "the receiver is being opened"
+	case r.readErr != nil:
+		return fmt.Sprintf("reading the queue has failed for %s: %v", since(now, r.readFailed), r.readErr)
+	}
+	slow := r.slowest()
+	switch {
+	case slow == nil && len(p.backlog) > 0:
+		return fmt.Sprintf("%d containers wait for room in the cache", len(p.backlog))
+	case slow == nil:
+		return ""
+	case p.stalled && r.cache.Len() > 0:
+		return "the cache is full: " + slow.words(now)
+	}
+	return slow.words(now)
+}
+
+// since rounds for reading.
+func since(now, t time.Time) time.Duration { return now.Sub(t).Round(time.Millisecond) }
+
+// holder is who holds the checkpoint: a subscription, or a stream whose
+// subscriptions are not known yet.
+type holder struct {
+	entry *streamEntry
+	sub   *subscription // nil: the stream
+	view  subView
+}
+
+// before reports whether h holds the checkpoint further back than o. Who has
+// no position holds it altogether.
+func (h *holder) before(o *holder) bool {
+	if o == nil {
+		return true
+	}
+	known, other := h.known(), o.known()
+	switch {
+	case known != other:
+		return !known
+	case known:
+		return h.view.safe.Compare(o.view.safe) < 0
+	}
+	return h.started().Before(o.started())
+}
+
+func (h *holder) known() bool {
+	return h.sub != nil && h.view.registered && !h.view.unresolved && h.view.hasSafe
+}
+
+// started is when it began to wait, as far as that is known.
+func (h *holder) started() time.Time {
+	if h.sub != nil {
+		if d := h.sub.outstanding(); d != nil {
+			return d.started
+		}
+		if !h.sub.asked.IsZero() {
+			return h.sub.asked
+		}
+	}
+	return h.entry.activity
+}
+
+// slowest finds the holder that is furthest back; nil when there is none.
+func (r *run) slowest() *holder {
+	var found *holder
+	look := func(h holder) {
+		if h.before(found) {
+			found = &h
+		}
+	}
+	for e := range r.busy {
+		if e.state == registering || e.state == leaving && e.pin != nil {
+			look(holder{entry: e})
+		}
+		for _, sub := range e.subs {
+			if v := sub.view(); !v.registered || v.unresolved || !v.caughtUp {
+				look(holder{entry: e, sub: sub, view: v})
+			}
+		}
+	}
+	return found
+}
+
+// words says who it is and what it waits for.
+func (h *holder) words(now time.Time) string {
+	if h.sub == nil {
+		return fmt.Sprintf("stream %s: waiting for the registry for %s", h.entry.id, since(now, h.started()))
+	}
+	who := fmt.Sprintf("subscription %q of stream %s: ", h.sub.rec.Name, h.entry.id)
+	switch d := h.sub.outstanding(); {
+	case h.sub.pending > 0:
+		return who + fmt.Sprintf("asked where to start, no answer for %s", since(now, h.started()))
+	case h.view.unresolved || !h.view.registered:
+		return who + "could not be attached; it is asked again at the next poll"
+	case d == nil:
+		return who + "has containers that were not delivered yet"
+	case d == h.sub.kept:
+		return who + fmt.Sprintf("%d events failed and are offered again at the next poll: %v", len(d.items), d.err)
+	case d.err != nil:
+		return who + fmt.Sprintf("%d events, attempt %d after %s: %v", len(d.items), d.attempts, since(now, d.started), d.err)
+	default:
+		return who + fmt.Sprintf("handler is busy with %d events for %s", len(d.items), since(now, d.started))
+	}
+}
