@@ -118,13 +118,14 @@ func (b *base) finishWith(err error) {
 	}
 }
 
-// fail ends the stage with an error of its own. A second one, from a hook that
-// fails while the stage ends, is joined behind the first.
+// fail ends the stage with an error of its own. The graph hears of it now, in
+// the order in which stages fail: the stage may serve what it holds for a while
+// yet. A second failure, of a hook while the stage ends, the graph alone hears.
 func (b *base) fail(err error) {
-	if b.own {
-		err = errors.Join(b.cause, err)
+	b.graph().failed(err)
+	if !b.own {
+		b.phase, b.cause, b.own = ending, err, true
 	}
-	b.phase, b.cause, b.own = ending, err, true
 }
 
 // returned takes what a callback returned, if it did. It reports whether the

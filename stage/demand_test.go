@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -261,4 +262,40 @@ func TestGateThatEmitsNothingKeepsAsking_STC68(t *testing.T) {
 		}
 		equal(t, "output", got(), [][]int(nil))
 	})
+}
+
+// Demand without an end: sums of it, and of demand and capacity, stay at the
+// largest int.
+func TestDemandNearTheLargestIntDoesNotWrap(t *testing.T) {
+	for _, demandMin := range []int{0, math.MaxInt - 1} {
+		bubble(t, func(t *testing.T, g *Graph) {
+			var w wants
+			n := 0
+			src, emit := Hybrid("source", func(_ context.Context, want int, out *Output[struct{}]) error {
+				w.add(want)
+				if n++; n > 200 {
+					return Done
+				}
+				out.EmitAll(make([]struct{}, 3)...)
+				return nil
+			}, Buffer(Unbounded-1, KeepFirst), OnDiscard(func(n int) { t.Errorf("%d events dropped", n) }))
+			emit.Push(make([]struct{}, 50)...)
+			a, _ := collector[struct{}]("a")
+			b, _ := collector[struct{}]("b")
+			Connect(g, src, a, Demand(math.MaxInt, demandMin))
+			Connect(g, src, b, Demand(math.MaxInt, demandMin))
+			if err := g.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range w.all() {
+				if want < math.MaxInt-650 { // of one consumer alone, while the other's ring is full
+					t.Fatalf("want of %d", want)
+				}
+			}
+			if s := g.Stats(); s[1].In+s[2].In != 650 {
+				t.Errorf("%d and %d events arrived, want 650 in all", s[1].In, s[2].In)
+			}
+			checkConservation(t, g)
+		})
+	}
 }

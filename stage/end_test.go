@@ -281,6 +281,32 @@ func TestModesDecideWhetherAConsumerGoesOn(t *testing.T) {
 	}
 }
 
+// The source fails first and ends last, because it serves what it holds.
+func TestFirstFailureIsTheFirstInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		first, second := errors.New("first"), errors.New("second")
+		src, emit := Push[int]("source")
+		slow := newLockstep[int]("slow")
+		Connect(g, src, slow, Demand(1, 0))
+		other, emitOther := Push[int]("other")
+		sink := NewSink("failing", func(context.Context, []int) error { return second })
+		Connect(g, other, sink)
+		start(t, g)
+		emit.Push(1, 2, 3)
+		emit.Fail(first)
+		synctest.Wait()
+		emitOther.Push(1)
+		synctest.Wait()
+		for range 3 {
+			slow.step()
+		}
+		err := g.Wait()
+		if !errors.Is(err, first) || !errors.Is(err, second) || !strings.HasPrefix(err.Error(), `stage "source": first`) {
+			t.Errorf("Wait: %v, want the first failure first", err)
+		}
+	})
+}
+
 func TestOneSinkFailsTheOtherGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		boom := errors.New("boom")

@@ -239,13 +239,17 @@ func (g *Graph) quit(why error) {
 	}
 }
 
+// failed notes why a stage has failed.
+func (g *Graph) failed(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.causes = append(g.causes, err)
+}
+
 // stageEnded is called by each stage, once, on its goroutine.
 func (g *Graph) stageEnded(b *base) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if b.own {
-		g.causes = append(g.causes, b.cause)
-	}
 	g.live--
 	if b.kind == KindSink {
 		g.sinks--

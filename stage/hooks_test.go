@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -178,5 +179,63 @@ func TestStageOfAnotherGraphDoesNotTakeItsNeighbourAlong(t *testing.T) {
 	Connect(right, src, own)
 	if err := right.Run(t.Context()); err != nil {
 		t.Errorf("Run of a graph with the other stage: %v", err)
+	}
+}
+
+// Callbacks and hooks run without a lock: they may use the graph that they are
+// part of, but for waiting for it.
+func TestCallbacksMayUseTheirOwnGraph(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		var emit *Emitter[int]
+		var src *Source[int]
+		use := func() {
+			g.Stats()
+			src.Wake()
+			src.Buffered()
+			if n := g.Stats()[0].Pushed; n < 200 {
+				emit.TryPush(int(n))
+				emit.Push(int(n), int(n)+1)
+			} else {
+				emit.Finish()
+			}
+		}
+		src, emit = Hybrid("source", func(context.Context, int, *Output[int]) error { use(); return nil },
+			Buffer(3, KeepLast), OnDiscard(func(int) { g.Stats(); src.Wake() }))
+		gate := NewGate("gate", func(_ context.Context, in []int, out *Output[int]) error { use(); out.Forward(in); return nil }).
+			OnEnd(func(*Output[int]) error { use(); return nil })
+		sink := NewSink("sink", func(context.Context, []int) error { use(); return nil })
+		Connect(g, src, gate, Demand(2, 0))
+		Connect(g, gate, sink, Demand(2, 0))
+		if err := g.Run(t.Context()); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		checkConservation(t, g)
+	})
+	for name, connect := range map[string]func(g *Graph){
+		"hook": func(g *Graph) {
+			src, emit := Push[int]("source", Buffer(0, KeepLast), OnDiscard(func(int) { g.Abort(io.EOF) }))
+			Connect(g, src, NewSink("sink", func(context.Context, []int) error { emit.Push(1, 2, 3); return nil }), Demand(1, 0))
+			emit.Push(1)
+			src.in.open = 1 // as if the graph had asked: the event starts it all
+			emit.Push(1)
+		},
+		"sink": func(g *Graph) {
+			Connect(g, finite("source", 5, false), NewSink("sink", func(context.Context, []int) error { g.Abort(io.EOF); return nil }))
+		},
+		"end": func(g *Graph) {
+			gate := Filter(func(*int) bool { return true }).OnEnd(func(*Output[int]) error { g.Abort(io.EOF); return nil })
+			Connect(g, finite("source", 5, false), gate)
+			sink, _ := collector[int]("sink")
+			Connect(g, gate, sink)
+		},
+	} {
+		t.Run("abort in "+name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *Graph) {
+				connect(g)
+				if err := g.Run(t.Context()); !errors.Is(err, io.EOF) {
+					t.Errorf("Run: %v, want %v", err, io.EOF)
+				}
+			})
+		})
 	}
 }
