@@ -103,7 +103,7 @@ func explainNode(node *demo.NodeError) *failure {
 func inUse(what string) *failure {
 	return &failure{code: exitInUse, what: what,
 		why: "two writers on one data directory would destroy it",
-		fix: "stop the other process, or name another directory with --dir"}
+		fix: "stop the other process (a node whose driver was killed ends by itself within seconds), or name another directory with --dir"}
 }
 
 func damaged(what string) *failure {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,14 +18,15 @@ import (
 // NodeError says that the node ended by itself, or did not start.
 type NodeError struct {
 	Code int    // its exit code, -1 when it has none
-	Said string // the last line that it wrote to standard error
+	How  string // for example "exit status 7" or "signal: killed"
+	Said string // what it called its error, otherwise the last line on its standard error
 }
 
 func (e *NodeError) Error() string {
 	if e.Said != "" {
-		return fmt.Sprintf("the node ended with exit code %d: %s", e.Code, e.Said)
+		return fmt.Sprintf("the node ended by itself (%s): %s", e.How, e.Said)
 	}
-	return fmt.Sprintf("the node ended with exit code %d and said nothing", e.Code)
+	return fmt.Sprintf("the node ended by itself (%s) and said nothing", e.How)
 }
 
 var errNotReady = errors.New("the node did not become ready in time")
@@ -53,7 +55,7 @@ type process struct {
 	stdin    io.WriteCloser
 	expected bool          // its end was asked for; guarded by child.mu
 	ended    chan struct{} // closed when it has ended and is reaped
-	said     lastLine
+	said     said
 }
 
 func newChild(command func() *exec.Cmd, config wire.NodeConfig, log io.Writer, failed func(error)) *child {
@@ -127,7 +129,7 @@ func (c *child) attend(p *process, stdout io.Reader, answer chan<- wire.Ready) {
 }
 
 func (p *process) error() error {
-	return &NodeError{Code: p.cmd.ProcessState.ExitCode(), Said: p.said.String()}
+	return &NodeError{Code: p.cmd.ProcessState.ExitCode(), How: p.cmd.ProcessState.String(), Said: p.said.String()}
 }
 
 // wait returns the URL of a node that is ready, waiting for one.
@@ -142,6 +144,18 @@ func (c *child) wait(ctx context.Context) (string, error) {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
+	}
+}
+
+// starting reports whether a new node is on its way.
+func (c *child) starting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ready:
+		return false
+	default:
+		return true
 	}
 }
 
@@ -195,31 +209,60 @@ func (c *child) rss() int64 {
 	return c.rssMax
 }
 
-// lastLine passes on what is written and remembers the last line. It is used
-// by one goroutine until the process has ended.
-type lastLine struct {
-	next io.Writer
-	line []byte
-	done bool // line is whole
+// said passes on what a node writes to standard error, and remembers why it
+// ended. An error as the command reports it ("error: ...", with why and fix
+// below it) is not passed on: the driver tells it once, in its own report. It
+// is used by one goroutine until the process has ended.
+type said struct {
+	next   io.Writer
+	line   []byte // the last one; whole when done
+	done   bool
+	reason string // of the error; "" = none was told
+	advice bool   // lines that are set in belong to the error
 }
 
-const maxSaid = 1000 // bytes of a line that are remembered
+const maxSaid = 8000 // bytes of a line that are kept, and passed on
 
-func (l *lastLine) Write(b []byte) (int, error) {
+func (s *said) Write(b []byte) (int, error) {
 	for _, c := range b {
 		switch {
 		case c == '\n':
-			l.done = true
-		case l.done:
-			l.line, l.done = append(l.line[:0], c), false
-		case len(l.line) < maxSaid:
-			l.line = append(l.line, c)
+			s.whole()
+		case s.done:
+			s.line, s.done = append(s.line[:0], c), false
+		case len(s.line) < maxSaid:
+			s.line = append(s.line, c)
 		}
-	}
-	if l.next != nil {
-		return l.next.Write(b)
 	}
 	return len(b), nil
 }
 
-func (l *lastLine) String() string { return string(l.line) }
+// whole takes a line that has ended.
+func (s *said) whole() {
+	if s.done {
+		s.line = s.line[:0] // an empty line
+	}
+	s.done = true
+	line := string(s.line)
+	reason, isError := strings.CutPrefix(line, "error: ")
+	switch {
+	case isError:
+		s.reason, s.advice = reason, true
+		return
+	case s.advice && strings.HasPrefix(line, "  "): // below the error
+		return
+	case s.reason == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):
+		s.reason = line
+	}
+	s.advice = false
+	if s.next != nil {
+		_, _ = io.WriteString(s.next, line+"\n") // a place for people: its errors end nothing
+	}
+}
+
+func (s *said) String() string {
+	if s.reason != "" {
+		return s.reason
+	}
+	return string(s.line)
+}

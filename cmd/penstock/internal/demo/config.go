@@ -23,6 +23,7 @@ const (
 	minCapacity   = 20_000           // at least, so that a request always fits
 	startTimeout  = 30 * time.Second // for a node to become ready, recovery included
 	stopTimeout   = 10 * time.Second // for a node to end after it was asked to
+	nodeDrain     = 2 * time.Second  // for its handlers: the driver drains before, and a node without a driver drains for nothing
 	failOneIn     = 50               // webhook calls
 	refuseOneIn   = 5000             // ids that the webhook never takes
 	maxLine       = 1<<20 - 4<<10    // of an input line, so that it fits the edge with its id

@@ -212,7 +212,8 @@ func TestStatusLine(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(){
-		"the node was killed and recovers its log": func() { s.nodeUp = false },
+		"the node was killed and recovers its log": func() { s.nodeUp, s.starting = false, true },
+		"the node does not answer":                 func() { s.nodeUp, s.starting = false, false },
 	} {
 		change()
 		if got := s.why(); got != want {
@@ -277,19 +278,31 @@ func TestScreenKeepsLinesAndStatusApart(t *testing.T) {
 	}
 }
 
-func TestLastLineIsRemembered(t *testing.T) {
+func TestWhatANodeSaid(t *testing.T) {
 	t.Parallel()
-	var all bytes.Buffer
-	l := lastLine{next: &all}
-	for _, part := range []string{"first\nsec", "ond\n", ""} {
-		_, _ = l.Write([]byte(part))
-	}
-	if l.String() != "second" || all.String() != "first\nsecond\n" {
-		t.Errorf("last line is %q of %q", l.String(), all.String())
-	}
-	_, _ = l.Write([]byte(strings.Repeat("x", 5000)))
-	if len(l.String()) != maxSaid {
-		t.Errorf("%d bytes are kept", len(l.String()))
+	long := strings.Repeat("x", 2*maxSaid)
+	for name, tc := range map[string]struct{ text, reason, passed string }{
+		"nothing":                  {"", "", ""},
+		"the last line":            {"first\nsecond\n", "second", "first\nsecond\n"},
+		"an empty line":            {"first\n\nlast\n", "last", "first\n\nlast\n"},
+		"a line without an end":    {"first\nsec", "sec", "first\n"},
+		"an error with its advice": {"log\nerror: in use\n  why  two writers\n       would\n  fix  stop it\n", "in use", "log\n"},
+		"a line after the error":   {"error: in use\n  fix  stop it\nbye\n  bye\n", "in use", "bye\n  bye\n"},
+		"a panic":                  {"panic: boom\n\ngoroutine 1 [running]:\n  main.go\n", "panic: boom", "panic: boom\n\ngoroutine 1 [running]:\n  main.go\n"},
+		"a long line":              {long + "\n", long[:maxSaid], long[:maxSaid] + "\n"},
+	} {
+		for _, size := range []int{1, 7, 1 << 20} {
+			var all bytes.Buffer
+			s := said{next: &all}
+			for rest := []byte(tc.text); len(rest) > 0; {
+				n := min(size, len(rest))
+				_, _ = s.Write(rest[:n])
+				rest = rest[n:]
+			}
+			if s.String() != tc.reason || all.String() != tc.passed {
+				t.Errorf("%s, %d bytes at a time: reason %.100q, passed on %.200q", name, size, s.String(), all.String())
+			}
+		}
 	}
 }
 

@@ -99,7 +99,7 @@ func (r *run) prepare() error {
 	r.child = newChild(r.config.Command, wire.NodeConfig{
 		Run: r.id, Dir: filepath.Join(r.dir, "data"), Log: filepath.Join(r.dir, "node.log"), Durability: r.config.Durability.String(),
 		Partitions: partitions, Capacity: r.config.capacity(), SlowRate: r.config.Rate * slowShare,
-		DriverURL: r.hub.url, Secret: secret, Drain: stopTimeout / 2,
+		DriverURL: r.hub.url, Secret: secret, Drain: nodeDrain,
 	}, r.screen, r.fail)
 	if r.producer, err = newProducer(&r.config, r.id, r.record, r.child.wait); err != nil {
 		return err

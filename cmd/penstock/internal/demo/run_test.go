@@ -99,7 +99,7 @@ func TestFaultyNodeIsFoundOut(t *testing.T) {
 		"turns batches around":   {0, "group pipeline got"},
 		"acknowledges less":      {0, "events were sent"},
 		"refuses a request":      {0, "400"},
-		"dies":                   {0, "exit code 6: error: a part failed"},
+		"dies":                   {0, "exit status 6): a part failed"},
 		"never answers":          {0, "never acknowledged"},
 	} {
 		t.Run(fault, func(t *testing.T) {

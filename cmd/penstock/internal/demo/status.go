@@ -16,7 +16,8 @@ type snapshot struct {
 	phase      string  // "" while producing
 	rateIn     float64 // acknowledged events per second, lately
 	produced   uint64
-	nodeUp     bool
+	nodeUp     bool // it answers
+	starting   bool // it was killed, and the next one is not ready
 	crashes    int
 	full       bool // the node answers 429
 	lanesFree  bool // memory for more events is free
@@ -81,8 +82,11 @@ func (g *groupView) drains(rateIn float64) string {
 // why says in words what holds things up: first what concerns all, then the
 // group that is behind most.
 func (s *snapshot) why() string {
-	if !s.nodeUp {
+	switch {
+	case s.starting:
 		return "the node was killed and recovers its log"
+	case !s.nodeUp:
+		return "the node does not answer"
 	}
 	var worst *groupView
 	for i := range s.groups {

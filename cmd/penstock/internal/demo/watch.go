@@ -114,7 +114,7 @@ func (w *watcher) poll(ctx context.Context) (up bool) {
 // snapshot takes the state of the run at this moment.
 func (w *watcher) snapshot(up bool) snapshot {
 	now := time.Now()
-	s := snapshot{elapsed: now.Sub(w.record.start), nodeUp: up, full: w.full()}
+	s := snapshot{elapsed: now.Sub(w.record.start), nodeUp: up, starting: w.child.starting(), full: w.full()}
 	this := sample{at: now, settled: map[string]uint64{}}
 	w.record.with(func(l *judge.Ledger) {
 		s.produced, s.crashes, s.unanswered = l.Produced(), l.Crashes(), l.Unanswered()
