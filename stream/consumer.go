@@ -34,6 +34,7 @@ type Handshake struct {
 type Delivery struct {
 	Subscription SubscriptionRecord
 	Queue        QueueID
+	Request      uint64 // of the handshake whose answer the position came from
 	Items        []Item
 }
 

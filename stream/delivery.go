@@ -14,6 +14,7 @@ import (
 type delivery struct {
 	sub        *subscription
 	generation uint64
+	request    uint64 // of the handshake that the position came from
 	cursor     Cursor
 	containers []Container
 	items      []Item // not settled yet
@@ -98,6 +99,7 @@ func (r *run) startDelivery(d *delivery) {
 	r.delivering++
 	d.sub.inFlight = d
 	d.generation = d.sub.generation
+	d.request = d.sub.placed
 	d.stop, d.revoked, d.redo = make(chan struct{}), false, false
 	d.started, d.attempts, d.err = time.Now(), 0, nil
 	r.tryDeliver(d)
@@ -109,6 +111,7 @@ func (r *run) startDelivery(d *delivery) {
 func (r *run) tryDeliver(d *delivery) {
 	var answer Answer
 	rec, n := d.sub.rec, d.attempts
+	offer := Delivery{Subscription: rec, Queue: r.queue, Request: d.request, Items: d.items}
 	d.attempts++
 	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
 		if n > 0 {
@@ -126,7 +129,7 @@ func (r *run) tryDeliver(d *delivery) {
 		for i := range d.items { // the loop leaves them alone during an attempt
 			d.items[i].Attempt++
 		}
-		answer, err = consumer.Deliver(ctx, &Delivery{Subscription: rec, Queue: r.queue, Items: d.items})
+		answer, err = consumer.Deliver(ctx, &offer)
 		return err
 	}, func(err error) { r.attemptEnded(d, answer, err) })
 }

@@ -50,7 +50,7 @@ func (r *run) endHandshake(h *handshake) {
 // it.
 func (r *run) handshakeDone(h *handshake) {
 	sub := h.sub
-	sub.unresolved, sub.attached = false, true
+	sub.unresolved, sub.attached, sub.placed = false, true, h.request
 	delete(r.retained, sub)
 	if sub.kept != nil {
 		r.retained[sub] = struct{}{}

@@ -19,7 +19,7 @@ type localConsumer struct {
 
 	mu       sync.Mutex
 	start    Position // the next answer to a handshake
-	answered bool     // start was answered at least once
+	answered uint64   // request that start was the answer to; 0 for none
 	has      Position // PositionResume behind the last delivery settled as a whole; else PositionNone
 }
 
@@ -39,14 +39,14 @@ func (c *localConsumer) successor(provider string, deliver deliverFunc, at Posit
 // is answered until a delivery shows that the agent has taken it; "latest"
 // once, because its meaning moves. Otherwise it answers with what it has, so
 // that a run which begins at the checkpoint repeats nothing.
-func (c *localConsumer) Handshake(context.Context, Handshake) (Position, error) {
+func (c *localConsumer) Handshake(_ context.Context, h Handshake) (Position, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.start
 	if at.Kind == PositionNone {
 		return c.has, nil
 	}
-	c.answered = true
+	c.answered = h.Request
 	if at.Kind == PositionLatest {
 		c.start = Position{}
 	}
@@ -56,7 +56,7 @@ func (c *localConsumer) Handshake(context.Context, Handshake) (Position, error) 
 // Deliver runs the handler.
 func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error) {
 	c.mu.Lock()
-	if c.answered { // the agent has taken it
+	if c.answered != 0 && d.Request >= c.answered { // the agent has taken it
 		c.start = Position{}
 	}
 	c.mu.Unlock()

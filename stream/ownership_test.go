@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/penstock/penstock"
 )
 
 // A delivery is under way when its subscription is moved back, and announced
@@ -126,4 +128,29 @@ func TestRewindToWhatTheConsumerHasSkipsNothing_OR93(t *testing.T) {
 		g.stop()
 		want(t, "checkpoint", g.marks.at(), 3)
 	})
+}
+
+// A delivery that came from an older place does not show that the agent has
+// taken the new one: if the answer is lost, it is given again.
+func TestOldDeliveryDoesNotForgetTheWish(t *testing.T) {
+	settle := func(context.Context, string, *Delivery) (Answer, error) { return Answer{}, nil }
+	c := (*localConsumer)(nil).successor("shop", settle, at(PositionAt, 3))
+	ask := func(request uint64) Position {
+		p, err := c.Handshake(t.Context(), Handshake{Request: request})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	offer := func(request, seq uint64) {
+		if _, err := c.Deliver(t.Context(), &Delivery{Request: request, Items: []Item{{Token: penstock.Token{Lo: seq}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer(1, 7)
+	want(t, "answer to request 2", ask(2), at(PositionAt, 3))
+	offer(1, 8) // of the place before, begun after the answer
+	want(t, "answer to request 3", ask(3), at(PositionAt, 3))
+	offer(3, 3)
+	want(t, "answer to request 4", ask(4), at(PositionResume, 3))
 }

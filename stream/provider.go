@@ -167,6 +167,10 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	}
 	key := consumerKey{s, name}
 	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return fmt.Errorf("provider %q: %w", p.config.Name, penstock.ErrClosed)
+	}
 	before := p.consumers[key]
 	c := before.successor(p.config.Name, deliver, at)
 	p.consumers[key] = c

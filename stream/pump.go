@@ -172,6 +172,9 @@ func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 	r.withReceiver = false
 	switch {
 	case job.limit == 0 || errors.Is(err, errStopped):
+		if job.limit == 0 && err != nil { // a panic: reports have no error
+			r.log.Error("report to the receiver failed", r.fields("err", err)...)
+		}
 		r.endPump()
 	case r.draining: // what was read now is read again by the next run
 		r.endPump()

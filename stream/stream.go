@@ -177,7 +177,8 @@ func (s *Subscription) Unsubscribe(ctx context.Context) error {
 // penstock.ErrUnsupported when the adapter cannot rewind to a token,
 // penstock.ErrInvalid for a blank name, a nil handler or a token of another
 // adapter, and penstock.ErrOffsetOutOfRange for a token beyond the end of the
-// queue (if the adapter can tell; see [TokenChecker]). A token that is no
+// queue (if the adapter can tell; see [TokenChecker]), and penstock.ErrClosed
+// after Close. A token that is no
 // longer kept is found out later, when the stream becomes active: the failure
 // handler is asked, which by default faults the subscription.
 func (s *Stream[T]) Subscribe(ctx context.Context, name string, h penstock.Handler[T], options ...SubscribeOption) (*Subscription, error) {

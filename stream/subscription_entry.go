@@ -26,6 +26,7 @@ type subscription struct {
 	attached bool // a handshake has completed
 
 	request    uint64    // id of the latest handshake requested
+	placed     uint64    // id of the one that the position came from
 	pending    int       // handshakes in flight, superseded ones too
 	unresolved bool      // the latest one has not completed, or has failed
 	supersede  func()    // stops the latest one; nil when none is in flight

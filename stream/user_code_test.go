@@ -115,6 +115,9 @@ func TestHandlersMayUseTheirProvider(t *testing.T) {
 				if err := p.Run(t.Context()); !errors.Is(err, penstock.ErrClosed) {
 					t.Errorf("Run after Close: %v", err)
 				}
+				if _, err := w.s.Subscribe(t.Context(), "z", w.r.handle); !errors.Is(err, penstock.ErrClosed) {
+					t.Errorf("Subscribe after Close: %v", err)
+				}
 			})
 		})
 	}
