@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func openFileEngine[T any](t *Topic[T]) (*fileEngine[T], error) {
 // comes first: marks never go back.
 func (e *fileEngine[T]) parkStored(p *partition[T], part *segfile.Partition) {
 	groups := part.Groups()
-	slices.SortStableFunc(groups, func(a, b segfile.GroupInfo) int { return int(int64(a.Committed - b.Committed)) })
+	slices.SortStableFunc(groups, func(a, b segfile.GroupInfo) int { return cmp.Compare(a.Committed, b.Committed) })
 	for _, g := range groups {
 		e.park(p, g.Name, g.Committed)
 	}
@@ -131,10 +132,10 @@ func (e *fileEngine[T]) adopt() {
 		if p.marks.Holds() > 0 {
 			from = max(from, p.marks.Committed())
 		}
-		n := int(p.file.end() - min(from, p.file.end()))
-		taken := min(n, room)
-		room -= taken
-		p.returned = from + penstock.Offset(n-taken)
+		n := p.file.end() - min(from, p.file.end()) // more than an int holds, perhaps
+		taken := min(n, penstock.Offset(room))
+		room -= int(taken)
+		p.returned = from + n - taken
 	}
 	t.budget.TryAcquire(t.config.Capacity-room, 0)
 }
@@ -259,8 +260,10 @@ func (e *fileEngine[T]) reclaim() {
 
 // tryAppend encodes all events, then hands each partition its frame. Nothing is
 // appended when one cannot be encoded, is too large, or goes to a partition
-// that takes no appends. Without a receipt it blocks until the level is
-// reached; ctx does not end that, because the events are on their way (BQ-20).
+// that takes no appends. It blocks while more than 16 MiB of frames wait in a
+// partition (segfile.Config.MaxPending), which ends with ctx before anything is
+// on its way, and without a receipt until the level is reached, which does not
+// (BQ-20).
 func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
 	r := e.requests.Get().(*request)
 	defer func() {
@@ -284,16 +287,28 @@ func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penst
 		}
 	}
 	if receipt != nil {
-		return e.appendAsync(r, receipt)
+		return e.appendAsync(ctx, r, receipt)
 	}
-	return e.appendSync(r)
+	return e.appendSync(ctx, r)
 }
 
-func (e *fileEngine[T]) appendSync(r *request) error {
+// handOver gives part i its partition. While the partition has no room, ctx
+// ends the wait for the first part, of which nothing is on its way yet.
+func (e *fileEngine[T]) handOver(ctx context.Context, i int, p *part) {
+	if i > 0 {
+		ctx = context.WithoutCancel(ctx)
+	}
+	p.receipt, p.err = e.log.Partition(p.index).Append(ctx, p.frame)
+	p.frame = nil
+}
+
+func (e *fileEngine[T]) appendSync(ctx context.Context, r *request) error {
 	for i := range r.parts {
-		p := &r.parts[i]
-		p.receipt, p.err = e.log.Partition(p.index).Append(context.Background(), p.frame)
-		p.frame = nil
+		e.handOver(ctx, i, &r.parts[i])
+		if r.parts[0].err != nil {
+			r.drop()
+			return r.parts[0].err
+		}
 	}
 	var first error
 	kept := 0
@@ -316,7 +331,7 @@ func (e *fileEngine[T]) appendSync(r *request) error {
 
 // appendAsync lets the receipt wait. What fails later gives its capacity back
 // by itself.
-func (e *fileEngine[T]) appendAsync(r *request, receipt *Receipt) error {
+func (e *fileEngine[T]) appendAsync(ctx context.Context, r *request, receipt *Receipt) error {
 	a := &asyncAppend{receipt: receipt, before: receipt.wait, parts: slices.Clone(r.parts)}
 	kept := 0
 	var first error
@@ -331,8 +346,12 @@ func (e *fileEngine[T]) appendAsync(r *request, receipt *Receipt) error {
 		} else {
 			p.frame.OnFailure(e.failed)
 		}
-		p.receipt, p.err = e.log.Partition(p.index).Append(context.Background(), p.frame)
-		p.frame = nil
+		e.handOver(ctx, i, p)
+		if a.parts[0].err != nil {
+			r.parts = append(r.parts[:0], a.parts...)
+			r.drop()
+			return a.parts[0].err
+		}
 		if p.err == nil {
 			kept += p.count
 		} else if first == nil {

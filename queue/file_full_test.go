@@ -1,9 +1,11 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -87,5 +89,56 @@ func TestProduceOnFullDiskTakesWhatWasConsumedBefore(t *testing.T) {
 	}
 	if err := errors.Join(topic.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A disk that does not answer bounds what waits in memory, and ctx ends the
+// wait of a producer for whom there is no room.
+func TestStalledDiskBoundsWhatIsInFlight(t *testing.T) {
+	m := vfs.NewMem()
+	c := queue.WithFS(fullConfig("data", penstock.Synced), m)
+	c.SegmentBytes = 8 * penstock.MiB
+	topic := openDisk(t, c)
+	produce(t, topic, "0", "1") // one in each partition
+	stalled := make(chan struct{})
+	m.SetFault(func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpSync {
+			<-stalled
+		}
+		return vfs.Fault{}
+	})
+	big := strings.Repeat("x", 1<<20)
+	var receipts []*queue.Receipt
+	sent := make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { // ends with ctx; its last word is received below
+		for range 1000 {
+			r, err := topic.ProduceAsync(ctx, big, big)
+			if err != nil {
+				sent <- err
+				return
+			}
+			receipts = append(receipts, r)
+		}
+		sent <- nil
+	}()
+	part := queue.DiskPartition(topic, 0)
+	for part.Stats().Pending < 14*penstock.MiB {
+		runtime.Gosched()
+	}
+	cancel()
+	wantErr(t, <-sent, context.Canceled)
+	if n := len(receipts); n > 25 { // 16 MiB wait, 4 MiB are being written
+		t.Errorf("%d MiB in flight in one partition", n)
+	}
+	close(stalled)
+	for _, r := range receipts {
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if all := slices.Concat(contents(t, topic)...); len(all) != 2+2*len(receipts) {
+		t.Errorf("%d events, want %d", len(all), 2+2*len(receipts))
 	}
 }
