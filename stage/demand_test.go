@@ -299,3 +299,16 @@ func TestDemandNearTheLargestIntDoesNotWrap(t *testing.T) {
 		})
 	}
 }
+
+func TestCapacityAndHugeDemandTogetherAreUnbounded(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		src, emit := Push[struct{}]("push", Buffer(Unbounded-1, KeepFirst), OnDiscard(func(n int) { t.Errorf("%d events dropped", n) }))
+		sink, _ := collector[struct{}]("sink")
+		Connect(g, src, sink, Demand(math.MaxInt, 0))
+		start(t, g)
+		synctest.Wait() // the source knows the demand now
+		emit.Push(make([]struct{}, 5)...)
+		synctest.Wait()
+		equal(t, "arrived", g.Stats()[1].In, int64(5))
+	})
+}
