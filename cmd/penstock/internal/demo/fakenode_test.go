@@ -204,6 +204,9 @@ func (n *fakeNode) group(name string) {
 			<-more
 			continue
 		}
+		if n.fault == "ends as if all were well" && name == wire.Emails && at >= 400 {
+			os.Exit(0) // as if all were well, with events in its hands
+		}
 		n.report(name, at, batch)
 		at += len(batch)
 		n.store(name, at)
@@ -220,12 +223,16 @@ func (n *fakeNode) store(name string, at int) {
 func (n *fakeNode) report(name string, at int, batch []fakeLine) {
 	r := wire.Report{Group: name, Incarnation: n.config.Incarnation}
 	dead := wire.Report{Group: name, Incarnation: n.config.Incarnation, Dead: true}
+	var refused []string
+	if name == wire.Webhook && n.fault != "reports without a call" {
+		refused = n.callPartner(batch)
+	}
 	for i, l := range batch {
 		id, ok := wire.ParseID(n.config.Run, l.ID)
 		switch {
 		case !ok:
 			r.Foreign++
-		case name == wire.Webhook && id%100 == 7:
+		case slices.Contains(refused, l.ID), n.fault == "gives up good events" && name == wire.Feed && at+i == 50:
 			dead.IDs = append(dead.IDs, id)
 		case n.fault == "skips an event" && name == wire.Billing && at+i == 50:
 		case n.fault == "invents an event" && name == wire.Emails && at+i == 50:
@@ -244,13 +251,38 @@ func (n *fakeNode) report(name string, at int, batch []fakeLine) {
 			continue
 		}
 		body, _ := json.Marshal(r)
-		q, _ := http.NewRequest("POST", n.config.DriverURL+wire.PathReport, bytes.NewReader(body))
-		q.Header.Set("Authorization", "Bearer "+n.config.Secret)
-		resp, err := http.DefaultClient.Do(q)
+		resp, err := n.call(wire.PathReport, body)
 		if err != nil || resp.StatusCode != http.StatusNoContent {
 			fmt.Fprintln(os.Stderr, "error: the driver does not take a report:", err)
 			os.Exit(1)
 		}
 		resp.Body.Close()
+	}
+}
+
+func (n *fakeNode) call(path string, body []byte) (*http.Response, error) {
+	q, _ := http.NewRequest("POST", n.config.DriverURL+path, bytes.NewReader(body))
+	q.Header.Set("Authorization", "Bearer "+n.config.Secret)
+	return http.DefaultClient.Do(q)
+}
+
+// callPartner calls until the partner has no bad moment.
+func (n *fakeNode) callPartner(batch []fakeLine) (refused []string) {
+	var body []byte
+	for _, l := range batch {
+		body = fmt.Appendf(body, "{\"id\":%q}\n", l.ID)
+	}
+	for {
+		resp, err := n.call(wire.PathWebhook, body)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "error: the partner is gone:", err)
+			os.Exit(1)
+		}
+		var a wire.WebhookAnswer
+		err = json.NewDecoder(resp.Body).Decode(&a)
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK && err == nil {
+			return a.Refused
+		}
 	}
 }

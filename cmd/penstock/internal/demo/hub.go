@@ -34,9 +34,13 @@ type hub struct {
 	ended   chan struct{}
 	foreign atomic.Uint64 // reported events of earlier runs or other producers
 
-	mu     sync.Mutex
-	faults *rand.Rand // decides which webhook calls fail
-	refuse uint32     // ids with this remainder of refuseOneIn are never taken
+	refuse uint32 // ids with this remainder of refuseOneIn are never taken
+
+	mu       sync.Mutex
+	dice     *rand.Rand // decides which webhook calls fail
+	taken    []uint64   // bit per id that the partner took in a call
+	unbacked uint64     // reports of the webhook group without such a call
+	unjust   uint64     // dead letters of what no partner refused
 }
 
 func startHub(run, secret string, seed uint64, rec *record) (*hub, error) {
@@ -47,7 +51,7 @@ func startHub(run, secret string, seed uint64, rec *record) (*hub, error) {
 	h := &hub{
 		run: run, secret: secret, record: rec, url: "http://" + listener.Addr().String(),
 		ended:  make(chan struct{}),
-		faults: rand.New(rand.NewPCG(seed, 2)),
+		dice:   rand.New(rand.NewPCG(seed, 2)),
 		refuse: uint32(seed % refuseOneIn),
 	}
 	h.server = edge.NewServer(h.routes(), slog.Default())
@@ -91,6 +95,7 @@ func (h *hub) report(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.foreign.Add(uint64(max(rep.Foreign, 0)))
+	h.compare(rep)
 	h.record.with(func(l *judge.Ledger) {
 		for _, id := range rep.IDs {
 			if rep.Dead {
@@ -122,16 +127,58 @@ func (h *hub) webhook(w http.ResponseWriter, r *http.Request) {
 	}
 	var a wire.WebhookAnswer
 	for _, id := range ids {
-		if n, ok := wire.ParseID(h.run, id); ok && n%refuseOneIn == h.refuse {
+		switch n, ok := wire.ParseID(h.run, id); {
+		case ok && h.refuses(n):
 			a.Refused = append(a.Refused, id)
+		case ok && n < judge.MaxEvents:
+			h.take(n)
 		}
 	}
 	w.Header().Set("Content-Type", edge.TypeJSON)
 	_ = json.NewEncoder(w).Encode(a) // a caller that was killed needs no answer
 }
 
+func (h *hub) refuses(id uint32) bool { return id%refuseOneIn == h.refuse }
+
+func (h *hub) take(id uint32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for int(id/64) >= len(h.taken) {
+		h.taken = append(h.taken, 0)
+	}
+	h.taken[id/64] |= 1 << (id % 64)
+}
+
+// compare holds a report against what the partner saw: a node that gives up
+// what nobody refused, or reports without having called, must not look good.
+func (h *hub) compare(rep wire.Report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range rep.IDs {
+		switch {
+		case rep.Dead && (rep.Group != wire.Webhook || !h.refuses(id)):
+			h.unjust++
+		case !rep.Dead && rep.Group == wire.Webhook && (int(id/64) >= len(h.taken) || h.taken[id/64]&(1<<(id%64)) == 0):
+			h.unbacked++
+		}
+	}
+}
+
+// faults returns what the partner has to say against the node.
+func (h *hub) faults() (faults []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unbacked > 0 {
+		faults = append(faults, fmt.Sprintf("group %s reported %d events that its partner never took", wire.Webhook, h.unbacked))
+	}
+	if h.unjust > 0 {
+		faults = append(faults, fmt.Sprintf("%d events came out as dead letters that no partner refused", h.unjust))
+	}
+	return faults
+}
+
 func (h *hub) fails() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.faults.IntN(failOneIn) == 0
+	return h.dice.IntN(failOneIn) == 0
 }

@@ -234,6 +234,9 @@ func TestWhyAGroupIsBehind(t *testing.T) {
 			t.Errorf("why is %q, want %q", got, want)
 		}
 	}
+	if why := (&snapshot{phase: phaseStopping}).why(); why != "stopping the node" {
+		t.Errorf("a node that ends because it was asked to: why is %q", why)
+	}
 	full := snapshot{nodeUp: true, full: true, phase: "draining"}
 	if got := full.why(); got != "draining; the topic is full, so producers wait" {
 		t.Errorf("why is %q", got)

@@ -152,7 +152,7 @@ func (r *run) perform(ctx context.Context) (Result, error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { r.watcher.run(watching) }) // ends with watching, after the node has stopped
 	r.work(ctx)
-	r.watcher.setPhase("stopping the node")
+	r.watcher.setPhase(phaseStopping)
 	clean := r.child.stop(stopTimeout, r.config.Now)
 	stopWatching()
 	wg.Wait()
@@ -250,7 +250,7 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 	r.record.with(func(l *judge.Ledger) { v = l.Verdict() })
 	v.EventsPerSec = tenths(float64(v.Produced) / max(r.seconds, 0.001))
 	v.RSSMaxMiB = tenths(float64(max(ownRSS(), r.child.rss(), r.watcher.rss())) / (1 << 20))
-	res := Result{Verdict: v, Faults: v.Faults(r.config.Crash), Left: r.leftInWords(v, ctx.Err() != nil), Foreign: r.hub.foreign.Load()}
+	res := Result{Verdict: v, Faults: append(v.Faults(r.config.Crash), r.hub.faults()...), Left: r.leftInWords(v, ctx.Err() != nil), Foreign: r.hub.foreign.Load()}
 	if r.early != nil {
 		res.Faults = append([]string{r.early.Error()}, res.Faults...)
 	}
@@ -277,7 +277,7 @@ func (r *run) leftInWords(v judge.Verdict, interrupted bool) string {
 	}
 	switch {
 	case words == "" && v.Unknown == 0 && interrupted:
-		return "left: nothing; every acknowledged event was handled"
+		return "left: nothing; every acknowledged event was handled or dead-lettered"
 	case words == "" && v.Unknown == 0:
 		return ""
 	case words == "":

@@ -92,15 +92,18 @@ func TestFaultyNodeIsFoundOut(t *testing.T) {
 		crashes int
 		want    string // in one of the faults
 	}{
-		"skips an event":         {0, "group billing lost 1"},
-		"acknowledges and drops": {0, "lost"},
-		"forgets its log":        {1, "lost"},
-		"invents an event":       {0, "never sent"},
-		"turns batches around":   {0, "group pipeline got"},
-		"acknowledges less":      {0, "events were sent"},
-		"refuses a request":      {0, "400"},
-		"dies":                   {0, "exit status 6): a part failed"},
-		"never answers":          {0, "never acknowledged"},
+		"skips an event":           {0, "group billing lost 1"},
+		"acknowledges and drops":   {0, "lost"},
+		"forgets its log":          {1, "lost"},
+		"invents an event":         {0, "never sent"},
+		"turns batches around":     {0, "group pipeline got"},
+		"acknowledges less":        {0, "events were sent"},
+		"refuses a request":        {0, "400"},
+		"dies":                     {0, "exit status 6): a part failed"},
+		"gives up good events":     {0, "dead letters that no partner refused"},
+		"reports without a call":   {0, "group webhook reported"},
+		"ends as if all were well": {0, "exit status 0"},
+		"never answers":            {0, "never acknowledged"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -266,7 +269,7 @@ func TestInterruptedRunSaysThatNothingIsLeft(t *testing.T) {
 		return len(b), nil
 	})
 	r, err := Run(ctx, c)
-	if err != nil || !r.Interrupted || r.Left != "left: nothing; every acknowledged event was handled" {
+	if err != nil || !r.Interrupted || r.Left != "left: nothing; every acknowledged event was handled or dead-lettered" {
 		t.Errorf("interrupted %v, left %q, %v", r.Interrupted, r.Left, err)
 	}
 }

@@ -36,6 +36,9 @@ type groupView struct {
 	stats   wire.GroupStats // as the node told last
 }
 
+// phaseStopping is when the node may be gone at any moment.
+const phaseStopping = "stopping the node"
+
 // smallLag is what a group owes in passing: no word is lost on it.
 const smallLag = 500 * time.Millisecond
 
@@ -83,6 +86,8 @@ func (g *groupView) drains(rateIn float64) string {
 // group that is behind most.
 func (s *snapshot) why() string {
 	switch {
+	case s.phase == phaseStopping:
+		return s.phase
 	case s.starting:
 		return "the node was killed and recovers its log"
 	case !s.nodeUp:
