@@ -453,3 +453,202 @@ func TestReaderRefusesWhatIsOutOfRange(t *testing.T) {
 		}
 	})
 }
+
+// TestBatchesReadAheadKeepTheirPlaces: what was read and not committed tells
+// its offsets and values however commits and reads alternate, also after a
+// Seek back.
+func TestBatchesReadAheadKeepTheirPlaces(t *testing.T) {
+	forEachStorage(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{SegmentSize: 16})
+		r, err := group(t, topic, "g", queue.GroupConfig{}).Reader(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		produce(t, topic, seq(0, 300)...)
+		var out []penstock.Batch[int]
+		for round := range 120 {
+			for range 1 + round%4 {
+				if b, ok, err := r.Read(1 + round%3); err != nil {
+					t.Fatal(err)
+				} else if ok {
+					out = append(out, b)
+				}
+			}
+			if round%10 == 9 {
+				if err := r.Seek(r.Committed() + (r.Next()-r.Committed())/2); err != nil {
+					t.Fatal(err)
+				}
+			}
+			to := r.Committed() + (r.Next()-r.Committed())*penstock.Offset(round%5)/4
+			if err := r.Commit(to); err != nil {
+				t.Fatal(err)
+			}
+			out = slices.DeleteFunc(out, func(b penstock.Batch[int]) bool { return b.Offset(0) < to })
+			for _, b := range out {
+				for i, v := range b.Values() {
+					if v != int(b.Offset(i)) || b.Time(i).IsZero() || b.Partition() != 0 {
+						t.Fatalf("round %d: event %d at offset %d", round, v, b.Offset(i))
+					}
+				}
+			}
+		}
+		if r.Committed() < 200 {
+			t.Errorf("committed only %d", r.Committed())
+		}
+	})
+}
+
+// TestStaleCommitsOfSeveralPartitions: batches of several partitions are
+// committed each for itself, in any order; one whose partition was pulled
+// again changes nothing (BQ-75, BQ-77).
+func TestStaleCommitsOfSeveralPartitions(t *testing.T) {
+	forEachStorage(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Partitions: 3})
+		g := group(t, topic, "g", queue.GroupConfig{})
+		c := g.Consumer(0)
+		produce(t, topic, seq(0, 30)...)
+		take := func(max int) queue.Batch[int] {
+			b, ok, err := c.TryPull(max)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			return b
+		}
+		old := []queue.Batch[int]{take(4), take(4), take(4)}
+		if err := old[1].Commit(); err != nil {
+			t.Fatal(err)
+		}
+		again := []queue.Batch[int]{take(2), take(2), take(2)} // partition 1 goes on, the others begin again
+		for _, b := range old {
+			if err := b.Commit(); err != nil { // late, all of them
+				t.Fatal(err)
+			}
+		}
+		want := func(when string, committed ...penstock.Offset) {
+			t.Helper()
+			for p, gp := range g.Stats().Partitions {
+				if gp.Committed != committed[p] {
+					t.Errorf("%s: partition %d is committed to %d, want %d", when, p, gp.Committed, committed[p])
+				}
+			}
+		}
+		want("late commits", 0, 4, 0)
+		for _, p := range []int{2, 0, 1, 0} {
+			if err := again[p].Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("new commits", 2, 6, 2)
+		for _, b := range slices.Concat(old, again) {
+			if err := b.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("doubled commits", 2, 6, 2)
+	})
+}
+
+// TestDeadLetterHookThatEndsIsCalledAgain: however the hook ends, the event is
+// not settled before it was taken, and other events are not lost over it.
+func TestDeadLetterHookThatEndsIsCalledAgain(t *testing.T) {
+	for name, end := range map[string]func() error{
+		"error":  func() error { return errors.New("no room") },
+		"panic":  func() error { panic("no") },
+		"goexit": func() error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s storage) {
+				topic := open(t, s, queue.Config[int]{Capacity: 4})
+				calls := 0
+				var dead []int
+				c := queue.GroupConfig{}
+				c.Retry.Attempts = 1
+				g, err := topic.Group("g", c, queue.DeadLetter(func(_ context.Context, events ...penstock.Event[int]) error {
+					if calls++; calls < 4 {
+						return end()
+					}
+					for _, e := range events {
+						dead = append(dead, e.Value)
+					}
+					return nil
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				produce(t, topic, 1, 2, 3)
+				var handled []int
+				ctx, cancel := context.WithCancel(t.Context())
+				run := start(t, func() error {
+					return g.Run(ctx, func(_ context.Context, b penstock.Batch[int]) error {
+						handled = append(handled, b.Values()...)
+						for i, v := range b.All() {
+							if v == 2 {
+								b.Fail(i, errors.New("poison"))
+							}
+						}
+						return nil
+					})
+				})
+				time.Sleep(time.Minute)
+				run.blocked()
+				cancel()
+				if err := run.wait(); err != nil {
+					t.Error(err)
+				}
+				if diff := cmp.Diff([]int{2}, dead); diff != "" || calls != 4 {
+					t.Errorf("after %d calls the dead letters are off: %s", calls, diff)
+				}
+				if diff := cmp.Diff([]int{1, 2, 3}, handled); diff != "" {
+					t.Error(diff)
+				}
+				if st := g.Stats(); st.Lag != 0 || st.Run.DeadLettered != 1 || st.Run.Failed != 1 || st.Run.Unsettled != 0 {
+					t.Errorf("%+v", st)
+				}
+				produce(t, topic, seq(0, 4)...) // the capacity is whole
+			})
+		})
+	}
+}
+
+// TestBadArgumentsLeaveNothingBehind: what panics or is refused does not keep
+// a group from being used.
+func TestBadArgumentsLeaveNothingBehind(t *testing.T) {
+	panics := func(name string, f func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s did not panic", name)
+			}
+		}()
+		f()
+	}
+	inBubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Partitions: 2, Capacity: 2})
+		for _, name := range []string{"", " ", "\t\n"} {
+			_, err := topic.Group(name, queue.GroupConfig{})
+			wantErr(t, err, penstock.ErrInvalid)
+		}
+		g := group(t, topic, "g", queue.GroupConfig{})
+		handler := func(context.Context, penstock.Batch[int]) error { return nil }
+		var none context.Context
+		panics("Run without a context", func() { _ = g.Run(none, handler) })
+		wantErr(t, g.Run(t.Context(), nil), penstock.ErrInvalid)
+		panics("Produce without a context", func() { _ = topic.Produce(none, 1) })
+		for _, i := range []int{-1, 1, math.MinInt, math.MaxInt} {
+			panics(fmt.Sprintf("Consumer(%d)", i), func() { g.Consumer(i) })
+		}
+		for _, i := range []int{-1, 2, math.MinInt, math.MaxInt} {
+			panics(fmt.Sprintf("Reader(%d)", i), func() { _, _ = g.Reader(i) })
+		}
+		panics("Commit of no batch", func() { _ = queue.Batch[int]{}.Commit() })
+		produce(t, topic, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		run := start(t, func() error { return g.Run(ctx, handler) })
+		run.blocked()
+		cancel()
+		if err := run.wait(); err != nil {
+			t.Error(err)
+		}
+		produce(t, topic, 3, 4)
+	})
+}

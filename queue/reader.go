@@ -24,10 +24,11 @@ type Reader[T any] struct {
 	waker  *seglog.Waker
 	closed atomic.Bool
 
-	// Deliveries of batches that are not committed yet, oldest first, and
-	// those that can be used again.
-	out  []*ahead
-	idle []*ahead
+	// Deliveries of batches that are not committed yet, oldest first: those of
+	// out from first on. And those that can be used again.
+	out   []*ahead
+	first int
+	idle  []*ahead
 }
 
 // ahead is the delivery of one batch that was read and not committed.
@@ -174,12 +175,15 @@ func (r *Reader[T]) Commit(upTo penstock.Offset) error {
 	if err := c.settle(upTo); err != nil {
 		return err
 	}
-	n := 0
-	for n < len(r.out) && r.out[n].end <= upTo {
-		n++
+	for r.first < len(r.out) && r.out[r.first].end <= upTo {
+		r.idle = append(r.idle, r.out[r.first])
+		r.first++
 	}
-	r.idle = append(r.idle, r.out[:n]...)
-	r.out = append(r.out[:0], r.out[n:]...)
+	if r.first > len(r.out)/2 { // each delivery is moved once, however many are out
+		n := copy(r.out, r.out[r.first:])
+		clear(r.out[n:])
+		r.out, r.first = r.out[:n], 0
+	}
 	return nil
 }
 
