@@ -80,13 +80,9 @@ func (a *agent) start(ctx context.Context) error {
 			return fmt.Errorf("agent of queue %s: work of the run before has not returned: %w", a.queue, penstock.ErrExists)
 		}
 	}
-	cache, err := a.newCache()
+	cache, receiver, err := a.parts()
 	if err != nil {
-		return fmt.Errorf("cache of queue %s: %w", a.queue, err)
-	}
-	receiver, err := a.newReceiver()
-	if err != nil {
-		return fmt.Errorf("receiver of queue %s: %w", a.queue, err)
+		return fmt.Errorf("queue %s: %w", a.queue, err)
 	}
 	r := newRun(ctx, a, cache, receiver)
 	a.mu.Lock()
@@ -95,6 +91,23 @@ func (a *agent) start(ctx context.Context) error {
 	// The run's event loop: stop ends it and waits for it on r.done.
 	go r.loop()
 	return nil
+}
+
+// parts makes the cache and the receiver of a run.
+func (a *agent) parts() (cache Cache, receiver Receiver, err error) {
+	err = guard("factory", func() (err error) {
+		if cache, err = a.newCache(); err != nil {
+			return fmt.Errorf("cache: %w", err)
+		}
+		if receiver, err = a.newReceiver(); err != nil {
+			return fmt.Errorf("receiver: %w", err)
+		}
+		if cache == nil || receiver == nil {
+			return &penstock.FieldError{Field: "Factory", Reason: "makes no cache or no receiver"}
+		}
+		return nil
+	})
+	return cache, receiver, err
 }
 
 // stop drains the current run and returns when its whole cleanup is complete.

@@ -42,6 +42,14 @@ func Open(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: adapter of provider %q: %w", c.Name, err)
 	}
+	if m == nil || a == nil {
+		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: "makes no mapper or no adapter"})
+	}
+	for i, q := range m.Queues() {
+		if q.Number != i {
+			return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: fmt.Sprintf("maps to queue %s in place %d", q, i)})
+		}
+	}
 	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*localConsumer{}}
 	p.manager = newManager(p)
 	return p, nil
