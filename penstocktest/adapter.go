@@ -2,8 +2,10 @@ package penstocktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,8 +21,8 @@ import (
 const guard = 10 * time.Second
 
 // Adapter checks the contracts of [stream.Factory], [stream.Adapter] and
-// [stream.Receiver], and of [stream.Waiter] and [stream.Checkpointed] where the
-// receiver implements them. open returns a factory over an empty queue outside
+// [stream.Receiver], and of [stream.TokenChecker], [stream.Waiter] and
+// [stream.Checkpointed] where they are implemented. open returns a factory over an empty queue outside
 // the factory, with the given number of queues; it is called once per subtest
 // and registers its own cleanup. The adapter must be able to read and write.
 func Adapter(t *testing.T, open func(t *testing.T, queues int) stream.Factory) {
@@ -34,6 +36,7 @@ func Adapter(t *testing.T, open func(t *testing.T, queues int) stream.Factory) {
 		{"EmptyReadDoesNotWait", emptyRead},
 		{"WhatWasNotAcknowledgedComesAgain", comesAgain},
 		{"CheckpointIsWhereTheNextReceiverBegins", checkpoint},
+		{"TokensOfOthersAreRefused", tokensOfOthers},
 		{"WaitEndsWhenDataComes", waitEnds},
 		{"ConcurrentProducersLoseNothing", concurrentProducers},
 	} {
@@ -57,6 +60,10 @@ func Adapter(t *testing.T, open func(t *testing.T, queues int) stream.Factory) {
 		})
 	}
 }
+
+// pollPause is the time between reads of a queue that cannot say when data
+// comes.
+const pollPause = 10 * time.Millisecond
 
 // queues is the number of queues of each subtest.
 const queues = 2
@@ -121,6 +128,8 @@ func (a *adapterRun) read(r stream.Receiver, n, limit int) (out []stream.Contain
 				if err := w.Wait(ctx); err != nil {
 					a.t.Fatalf("Wait after %d of %d containers: %v", len(out), n, err)
 				}
+			} else {
+				<-time.After(pollPause)
 			}
 		}
 	}
@@ -263,6 +272,11 @@ func checkpoint(t *testing.T, a *adapterRun) {
 			t.Errorf("Delivered: %v", err)
 		}
 		a.shutdown(r)
+		r = a.receiver(q)
+		if got := values(a.read(r, 2, 10)); got != "3 4" {
+			t.Errorf("after the report of 1 and 2 came %q, want 3 4", got)
+		}
+		a.shutdown(r)
 		return
 	}
 	m := c.Checkpointer()
@@ -285,6 +299,26 @@ func checkpoint(t *testing.T, a *adapterRun) {
 	again := a.read(r, 1, 10)
 	if values(again) != "4" || again[0].Token != all[3].Token {
 		t.Errorf("behind the checkpoint came %q at %s, want 4 at %s", values(again), again[0].Token, all[3].Token)
+	}
+	a.shutdown(r)
+}
+
+func tokensOfOthers(t *testing.T, a *adapterRun) {
+	c, ok := a.adapter.(stream.TokenChecker)
+	if !ok {
+		t.Log("the adapter is not a TokenChecker; every token is taken for a place that is yet to come")
+		return
+	}
+	q := a.mapper.Queues()[0]
+	a.enqueue(container(a.streamOn(q, 0), "1"))
+	r := a.receiver(q)
+	own := a.read(r, 1, 10)[0].Token
+	if err := c.CheckToken(q, own); err != nil {
+		t.Errorf("CheckToken of the token of a container: %v", err)
+	}
+	far := penstock.Token{Hi: math.MaxUint64, Lo: math.MaxUint64}
+	if err := c.CheckToken(q, far); !errors.Is(err, penstock.ErrInvalid) && !errors.Is(err, penstock.ErrOffsetOutOfRange) {
+		t.Errorf("CheckToken of %s: %v, want ErrInvalid or ErrOffsetOutOfRange", far, err)
 	}
 	a.shutdown(r)
 }
