@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -14,7 +15,7 @@ import (
 type benchCmd struct {
 	Names  []string `arg:"" optional:"" name:"name" help:"Rows to run: queue, stage, log or latency, a part such as queue/consume, or one row. None runs all."`
 	List   bool     `help:"List the rows and end."`
-	Rounds int      `default:"0" help:"Rounds per row; a figure is the median over them. 0 takes what each row needs."`
+	Rounds int      `default:"0" help:"Rounds per row; a figure is the median over them. At most 1000; 0 takes what each row needs."`
 	Dir    string   `placeholder:"DIR" help:"Directory for the rows on disk. Without it a temporary one, removed at the end."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"Form of the result: text or json."`
 	JSON   bool     `name:"json" help:"The same as -o json: one array with an object per row."`
@@ -32,12 +33,12 @@ Example:
 
 // Run runs the rows.
 func (c *benchCmd) Run(e *env) error {
-	if c.Rounds < 0 {
-		return &penstock.FieldError{Field: "--rounds", Reason: fmt.Sprintf("%d is negative", c.Rounds)}
+	if c.Rounds < 0 || c.Rounds > maxRounds {
+		return &penstock.FieldError{Field: "--rounds", Reason: fmt.Sprintf("%d is not between 0 and %d", c.Rounds, maxRounds)}
 	}
 	names, err := bench.Select(c.Names)
 	if errors.Is(err, penstock.ErrInvalid) {
-		return &failure{code: exitUsage, what: err.Error(), fix: "run: penstock bench --list", err: err}
+		return &failure{code: exitUsage, what: reasonOf(err), fix: "rows begin with " + strings.Join(families(), ", ") + "; run: penstock bench --list", err: err}
 	}
 	if err != nil {
 		return err
@@ -55,7 +56,33 @@ func (c *benchCmd) Run(e *env) error {
 		}
 		return errors.Join(err, json.NewEncoder(e.stdout).Encode(rows))
 	}
+	if len(rows) == 0 {
+		return err
+	}
 	return errors.Join(err, c.table(e, rows))
+}
+
+// maxRounds bounds a row to some minutes.
+const maxRounds = 1000
+
+// reasonOf returns an error without the name of a field that nobody typed.
+func reasonOf(err error) string {
+	var field *penstock.FieldError
+	if errors.As(err, &field) {
+		return field.Reason
+	}
+	return err.Error()
+}
+
+// families returns the first parts of the names of the rows.
+func families() (all []string) {
+	for _, name := range bench.Names() {
+		first, _, _ := strings.Cut(name, "/")
+		if !slices.Contains(all, first) {
+			all = append(all, first)
+		}
+	}
+	return all
 }
 
 func (c *benchCmd) table(e *env, rows []bench.Row) error {
@@ -69,5 +96,9 @@ func (c *benchCmd) table(e *env, rows []bench.Row) error {
 		fmt.Fprintf(t, "%s\t%.2f\t%.0f\t%.4f\t%.2f\t%.2f\t  %s%s\n",
 			r.Name, r.NsPerEvent, r.EventsPerS, r.AllocsPerEvent, r.BaselineNs, r.Ratio, r.Baseline, latency)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(e.stdout, "\nratio = time of the baseline / ours, measured in turns in this run: above 1 is faster than the baseline")
+	return err
 }
