@@ -78,6 +78,9 @@ func TestRandomEndingsCountEverything(t *testing.T) {
 		}
 		checkConservation(t, b.Graph)
 		checkLeft(t, b.Graph, src, err)
+		if err == nil && goesOn && (how == "stop" || how == "cancel") {
+			checkDrained(t, b.Graph, src)
+		}
 	})
 }
 
@@ -118,5 +121,17 @@ func checkLeft(t *rapid.T, g *Graph, drops *Source[ev], err error) {
 	}
 	if int64(d.Left) != left {
 		t.Fatalf("%v, but %d are counted", err, left)
+	}
+}
+
+// checkDrained checks that a full drain has lost nothing.
+func checkDrained(t *rapid.T, g *Graph, drops *Source[ev]) {
+	for _, s := range g.Stats() {
+		if s.Undelivered > 0 || s.Discarded > 0 && s.Name != drops.out.name {
+			t.Fatalf("after a full drain: %+v", s)
+		}
+	}
+	if drops.out.left > 0 {
+		t.Fatalf("after a full drain: %d events of the pushed ones were left", drops.out.left)
 	}
 }
