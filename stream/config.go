@@ -19,7 +19,7 @@ const NoLimit time.Duration = -1
 // meaning. The defaults are behaviour, not a recommendation.
 type Config struct {
 	Name    string  // required; names the provider in logs, batches and the registry
-	Factory Factory // required; see [OverTopic]
+	Factory Factory // required; see [OpenTopic]
 	Queues  int     // 8; the same on every node, and a migration to change
 
 	// Registry keeps the subscriptions. Nil means a new [MemoryRegistry].

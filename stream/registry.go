@@ -47,7 +47,8 @@ type Producer interface {
 
 // Registry knows the producers and the subscriptions of each stream.
 // Implementations must be safe for concurrent use and must not hold a lock
-// while they call a Producer.
+// while they call a Producer. Every method must return soon after its ctx has
+// ended.
 type Registry interface {
 	// RegisterProducer stores the producer and returns the stream's roster.
 	// Later changes reach the producer as notices. Repeating it is allowed.

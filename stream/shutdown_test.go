@@ -279,3 +279,49 @@ func TestPositionIsRepeatedAtEachPoll(t *testing.T) {
 		want(t, "checkpoint", g.marks.at(), 1)
 	})
 }
+
+// A subscription that is removed during the drain is not waited for: its
+// retries end, and the checkpoint does not wait for its events.
+func TestUnsubscribedDuringTheDrain_OR83(t *testing.T) {
+	for _, during := range []string{"delivery", "handshake", "failure handler"} {
+		t.Run(during, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t, func(_ *rig, c *agentConfig) { c.maxDelivery = NoLimit })
+				g.marks = &spyMarks{}
+				g.start()
+				c := g.subscribe("s", "sub")
+				block := make(chan struct{})
+				switch during {
+				case "delivery":
+					c.onDeliver = func(int, *Delivery) (Answer, error) { return Answer{}, errBoom }
+				case "handshake":
+					c.onShake = func(int) (Position, error) { return Position{}, errBoom }
+				case "failure handler":
+					g.agent.maxDelivery = 0
+					c.onDeliver = func(int, *Delivery) (Answer, error) { return Answer{}, errBoom }
+					g.verdict = func(Failure) Verdict { <-block; return Retry }
+				}
+				g.feed(boxes("s", 1, 3)...)
+				g.pump()
+				time.Sleep(10 * time.Millisecond)
+				ended := make(chan error, 1)
+				go func() { ended <- g.stop() }() // ends when the drain has
+				time.Sleep(10 * time.Millisecond)
+				g.unsubscribe("s", "sub")
+				close(block)
+				time.Sleep(10 * time.Millisecond)
+				select {
+				case err := <-ended:
+					if err != nil {
+						t.Error(err)
+					}
+				default:
+					t.Error("the drain waits for a subscription that was removed")
+					g.agent.last().cancel(nil)
+					<-ended
+				}
+				want(t, "checkpoint", g.marks.at(), 3)
+			})
+		})
+	}
+}

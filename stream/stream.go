@@ -37,7 +37,9 @@ func (s *Stream[T]) Queue() QueueID { return s.provider.mapper.QueueFor(s.id) }
 // Publish stores the events as one container: they share a token and are
 // delivered together, all or none at first. It returns when the queue has
 // accepted the container, which says nothing about its consumption; what the
-// acceptance is worth is the adapter's contract. No events, no effect.
+// acceptance is worth is the adapter's contract. No events, no effect. A
+// handler that publishes to a queue that is full, and waits, may wait for room
+// that only its own return can make: give such a call a deadline.
 //
 // The error matches penstock.ErrTooLarge for more than [MaxContainerEvents],
 // penstock.ErrUnsupported when the provider cannot write, penstock.ErrClosed
