@@ -291,6 +291,21 @@ func TestPushWaitEndsWithItsContextAndItsSource(t *testing.T) {
 	})
 }
 
+func TestPushWaitWithAnEndedContextTakesNothing(t *testing.T) {
+	src, emit := Push[int]("push", Buffer(2, KeepLast))
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	var partial *penstock.PartialError
+	err := emit.PushWait(ctx, 1)
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || errors.As(err, &partial) {
+		t.Errorf("error %v, want both causes and nothing accepted", err)
+	}
+	if n := src.Buffered(); n != 0 {
+		t.Errorf("%d events buffered, want none", n)
+	}
+}
+
 func TestDiscardHookThatPanicsFailsTheSource(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		src, emit := Push[int]("push", Buffer(1, KeepLast), OnDiscard(func(int) { panic("hook") }))

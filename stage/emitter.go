@@ -42,12 +42,15 @@ func (e *Emitter[T]) TryPush(events ...T) (taken int, err error) {
 
 // PushWait emits events and waits, first come first served, while the buffer
 // is full, as often as necessary: nothing is dropped on its way in (ST-44).
-// When ctx ends it returns an error that matches ctx.Err() and the cause; when
-// the source ends, one that matches [penstock.ErrClosed]. Where some events
+// When ctx ends, also before the call, it returns an error that matches
+// ctx.Err() and the cause; when the source ends, one that matches [penstock.ErrClosed]. Where some events
 // were taken before that, the error is a *[penstock.PartialError] that says
 // how many. A callback that the source's own events come to must not call it:
 // while the callback waits, nothing makes room.
 func (e *Emitter[T]) PushWait(ctx context.Context, events ...T) error {
+	if err := penstock.ContextError(ctx); err != nil {
+		return err
+	}
 	taken, err := e.s.in.storeWait(ctx, events, e.added)
 	if err != nil && taken > 0 {
 		return &penstock.PartialError{Accepted: taken, Err: err}
