@@ -189,6 +189,9 @@ func (c *demoCmd) conclude(e *env, r demo.Result, jsonOnly bool) error {
 		err = &failure{code: exitInterrupted, what: "interrupted before everything that was asked for was done"}
 	case len(r.Faults) > 0:
 		f := &failure{code: exitFailed, what: "the run is not good"}
+		if r.Node != nil {
+			f.code = explain(r.Node).code // damaged data stays 6, found at the start or later
+		}
 		for i, fault := range r.Faults {
 			if i > 0 {
 				f.why += "\n"

@@ -80,7 +80,8 @@ func explain(err error) *failure {
 			fix: "run: chmod go-w on the directory, or name another one with --dir"}
 	case errors.Is(err, penstock.ErrLocked):
 		return inUse(err.Error())
-	case errors.Is(err, penstock.ErrCorrupt):
+	case errors.Is(err, penstock.ErrCorrupt), errors.Is(err, penstock.ErrOffsetOutOfRange):
+		// A group that stands behind what is kept: the log ends too early.
 		return damaged(err.Error())
 	case errors.Is(err, os.ErrPermission):
 		return &failure{code: exitFailed, what: err.Error(), fix: "name a directory that you can write to with --dir", err: err}
@@ -97,7 +98,7 @@ func explainNode(node *demo.NodeError) *failure {
 		return damaged(node.Said)
 	}
 	return &failure{code: exitFailed, what: node.Error(), err: node,
-		fix: "the lines above are what the node said before it ended"}
+		fix: "its log is node.log in the data directory, which --dir DIR keeps"}
 }
 
 func inUse(what string) *failure {

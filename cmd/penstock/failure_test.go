@@ -26,6 +26,7 @@ func TestExitCodes(t *testing.T) {
 		"interrupted":       {fmt.Errorf("wait: %w", context.Canceled), 130, []string{"interrupted"}},
 		"unsafe directory":  {fmt.Errorf("x: %w", demo.ErrUnsafeDir), 5, []string{"why", "chmod"}},
 		"damaged":           {&penstock.CorruptError{Topic: "orders", File: "s1", Cause: errors.New("crc")}, 6, []string{"s1", "never skipped"}},
+		"cut below commit":  {fmt.Errorf("x: %w", penstock.ErrOffsetOutOfRange), 6, []string{"never skipped"}},
 		"in use":            {fmt.Errorf("x: %w", penstock.ErrLocked), 7, []string{"why", "--dir"}},
 		"permission":        {fmt.Errorf("x: %w", os.ErrPermission), 1, []string{"--dir"}},
 		"node in use":       {&demo.NodeError{Code: 7, Said: "locked by process 5"}, 7, []string{"locked by process 5", "two writers"}},
@@ -47,6 +48,20 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("%s: says %q, want %q", name, b.String(), want)
 			}
 		}
+	}
+}
+
+func TestDamageThatANodeFindsWhileItRunsEndsWith6(t *testing.T) {
+	t.Parallel()
+	var out, errs strings.Builder
+	e := &env{ctx: t.Context(), stdout: &out, stderr: &errs}
+	r := demo.Result{Faults: []string{"the node ended by itself"}, Node: &demo.NodeError{Code: exitDamaged, How: "exit status 6", Said: "corrupt"}}
+	if code := report(&errs, (&demoCmd{}).conclude(e, r, true)); code != exitDamaged || !strings.Contains(errs.String(), "the node ended") {
+		t.Errorf("code %d, stderr %q", code, errs.String())
+	}
+	r.Node = nil
+	if code := report(&errs, (&demoCmd{}).conclude(e, r, true)); code != exitFailed {
+		t.Errorf("without a node that ended: code %d", code)
 	}
 }
 

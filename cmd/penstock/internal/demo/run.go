@@ -27,6 +27,7 @@ type Result struct {
 	Faults      []string // why the run is not good; nil = good
 	Left        string   // what was not handled, in words; "" = nothing, and nobody interrupted it
 	Foreign     uint64   // reports of events that an earlier run or another producer sent
+	Node        error    // a *NodeError when the node ended by itself; nil = it did not
 	Interrupted bool     // ctx ended before the run had done what was asked of it
 }
 
@@ -255,6 +256,9 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 		res.Faults = append([]string{r.early.Error()}, res.Faults...)
 	}
 	if err := context.Cause(r.failed); err != nil {
+		if node := new(NodeError); errors.As(err, &node) {
+			res.Node = node
+		}
 		res.Faults = append([]string{err.Error()}, res.Faults...)
 	} else if !clean {
 		res.Faults = append(res.Faults, fmt.Sprintf("the node did not stop well within %v", stopTimeout))

@@ -118,6 +118,19 @@ func TestFaultyNodeIsFoundOut(t *testing.T) {
 	}
 }
 
+func TestNodeThatEndsByItselfIsNamed(t *testing.T) {
+	t.Parallel()
+	c := good("dies")
+	c.Drain = time.Second
+	var node *NodeError
+	if r := perform(t, c); !errors.As(r.Node, &node) || node.Code != 6 {
+		t.Errorf("node is %v", r.Node)
+	}
+	if r := perform(t, good("none")); r.Node != nil {
+		t.Errorf("a good node is %v", r.Node)
+	}
+}
+
 func TestUnansweredRequestsAreRepeated(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{"cuts answers", "full at times", "repeats an event"} {

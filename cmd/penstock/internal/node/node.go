@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,7 +214,7 @@ func (n *node) run(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	stopWork()
 	wg.Wait()
-	n.farewell(context.Cause(ctx))
+	n.farewell(cmp.Or(context.Cause(failed), context.Cause(ctx)))
 	return context.Cause(failed)
 }
 
