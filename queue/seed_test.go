@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -309,6 +310,7 @@ func TestConcurrentClosesEndEverything(t *testing.T) {
 		}
 		closing.Wait()
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		for i, c := range calls {
 			err := c.wait()
 			if i == 1 && err == nil {
