@@ -198,11 +198,10 @@ func (l *lot) update(k *parkedKey) {
 	head := k.head()
 	ready := head != nil && k.inHand == nil && head.seq <= l.logged
 	switch {
-	case ready && k.place == 0:
-		heap.Push(&l.ready, k)
+	case ready == (k.place > 0): // with the same head: a new one is in hand or not logged first
 	case ready:
-		heap.Fix(&l.ready, k.place-1)
-	case k.place > 0:
+		heap.Push(&l.ready, k)
+	default:
 		heap.Remove(&l.ready, k.place-1)
 	}
 }

@@ -131,15 +131,10 @@ func (m *Machine) Next(now time.Time, end penstock.Offset, max int) (Span, bool)
 	if m.next >= limit {
 		return Span{}, false
 	}
-	return m.fresh(cut(m.next, limit, max)), true
-}
-
-// fresh puts the new events up to to in hand.
-func (m *Machine) fresh(to penstock.Offset) Span {
-	from := m.next
+	from, to := m.next, cut(m.next, limit, max)
 	m.next = to
 	m.skipCompleted()
-	return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs))
+	return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs)), true
 }
 
 // cut returns where the first max offsets of [from, to) end.
@@ -224,7 +219,8 @@ func deadCause(r run) error {
 // overlap and lie inside s. The slice is not kept. It returns [ErrLate], and
 // changes nothing, when no event of s is in hand by this span any more; events
 // that are not in hand any more are left as they are. A whole span in the order
-// of delivery takes constant time and allocates nothing.
+// of delivery takes constant time and allocates nothing. Spans of NextParked
+// are settled in the same way.
 func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
 	if len(outcomes) == 0 && len(m.runs) > 0 {
 		if r := &m.runs[0]; r.inHand && r.serial == s.serial && r.from == s.From && r.to == s.To {

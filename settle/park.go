@@ -48,7 +48,10 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 		if l.full {
 			return Span{}, false
 		}
-		return m.fresh(l.clear(m.next, cut(m.next, limit, max))), true
+		from, to := m.next, l.clear(m.next, cut(m.next, limit, max))
+		m.next = to
+		m.skipCompleted()
+		return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs)), true
 	}
 }
 
@@ -92,11 +95,10 @@ func appendParked(runs []run, e extent) []run {
 	return append(runs, run{extent: e, parked: true})
 }
 
-// parks reports whether a failure of r, which is in hand, is to park it.
+// parks reports whether a failure of r, which is in hand, is to park it, unless
+// it is given up.
 func (m *Machine) parks(r run, o Outcome) bool {
 	switch {
-	case r.dead:
-		return false
 	case o.Verdict == Park:
 		return true
 	case o.Verdict != Retry || m.lot.after < 0:

@@ -684,7 +684,7 @@ func (s *shop) settleIfInHand() {
 // a list of stored entries do; and whatever happened, all ends well.
 func TestParkingModel_FM55_FM73(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		n := rapid.SampledFrom([]int{60, 60, 60, 4300}).Draw(rt, "items")
+		n := rapid.SampledFrom([]int{60, 60, 60, 60, 60, 60, 60, 4300}).Draw(rt, "items")
 		s := &shop{
 			t: rt, now: start, items: make([]item, n),
 			base:   penstock.Offset(rapid.SampledFrom([]uint64{0, 5, 1<<32 - 20, 1<<63 - 3, 1<<64 - 1 - 4300}).Draw(rt, "base")),

@@ -180,6 +180,12 @@ func TestExhaustedHeadIsHandedOverAndFollowersGoOn_FM55(t *testing.T) {
 	nothingParked(t, m, at+time.Second)
 	wantEntries(t, logAll(m), settle.Entry{Seq: 4, Offset: 0, Key: "a", Size: 1, Attempt: 2, Dead: true, HandOver: 1, Due: start.Add(at + time.Second), Cause: errOther})
 	nothingParked(t, m, at+999*time.Millisecond)
+
+	p := parking(1, "a")
+	p.Log = m.AppendParked(nil)
+	after := newMachine(t, settle.Config{Policy: plain, Committed: 2, Parking: p})
+	wantEntries(t, after.AppendParked(nil), p.Log...)
+
 	mustSettle(t, m, at, nextParked(t, m, at+time.Second))
 	wantSpan(t, nextParked(t, m, at+time.Second), settle.Span{From: 1, To: 2, Attempt: 2, Parked: true})
 }
@@ -223,6 +229,24 @@ func TestParkedKeysComeByDueTime(t *testing.T) {
 	// 4 stays behind 1, which stays in hand. Followers are due at once.
 	if want := "1 2 5 0 3"; strings.Join(got, " ") != want {
 		t.Fatalf("order %v, want %s", got, want)
+	}
+}
+
+func TestEventParkedAfterALaterOneOfItsKeyComesFirst(t *testing.T) {
+	m := newMachine(t, settle.Config{Policy: plain, Parking: parking(1, "a")})
+	s := next(t, m, 0, 3, 3)
+	for _, o := range []penstock.Offset{1, 2, 0} {
+		mustSettle(t, m, 0, s.Part(o, o+1), park(o))
+		logAll(m)
+		if o != 0 { // 0 is in hand
+			nothingParked(t, m, time.Hour)
+		}
+	}
+	wantCommit(t, m, 3)
+	for o := range penstock.Offset(3) {
+		s := nextParked(t, m, time.Hour)
+		wantSpan(t, s, settle.Span{From: o, To: o + 1, Attempt: 2, Parked: true})
+		mustSettle(t, m, time.Hour, s)
 	}
 }
 
@@ -279,7 +303,7 @@ func TestRetryLogTakes64MiB(t *testing.T) {
 	for _, c := range []struct {
 		size penstock.Bytes
 		want int
-	}{{penstock.MiB, 64}, {penstock.MiB + 1, 63}, {64 * penstock.MiB, 1}} {
+	}{{penstock.MiB, 64}, {penstock.MiB + 1, 63}, {(64*penstock.MiB + 1) / 5, 4}, {64 * penstock.MiB, 1}} {
 		m := newMachine(t, settle.Config{Policy: plain, Parking: parking(c.size, "a")})
 		mustSettle(t, m, 0, next(t, m, 0, 1, 1), park(0))
 		nothing(t, m, 0, 1000)
@@ -300,7 +324,11 @@ func TestWhatFindsNoRoomWaitsInItsPlace(t *testing.T) {
 	}
 	s = next(t, m, time.Minute, 3, 1)
 	wantSpan(t, s, settle.Span{From: 1, To: 2, Attempt: 2})
-	mustSettle(t, m, time.Minute, s)
+	mustSettle(t, m, time.Minute, s, settle.Outcome{From: 1, To: 2, Verdict: settle.Retry, After: 1, Cause: errFirst})
+	if got, want := m.Blocked().String(), "offset 1 waits for attempt 3 of 3: timeout"; got != want { // and would have without a log
+		t.Fatalf("blocked %q, want %q", got, want)
+	}
+	mustSettle(t, m, time.Minute, next(t, m, time.Minute+1, 3, 1))
 	nothing(t, m, time.Minute, 3) // 2 follows 0
 	if _, ok := m.Due(); ok || m.Blocked().Reason != settle.RetryLogFull {
 		t.Fatalf("something is due although %v", m.Blocked())
@@ -308,6 +336,22 @@ func TestWhatFindsNoRoomWaitsInItsPlace(t *testing.T) {
 	mustSettle(t, m, time.Minute, nextParked(t, m, time.Minute))
 	logAll(m)
 	wantSpan(t, next(t, m, time.Minute, 3, 1), settle.Span{From: 2, To: 3, Attempt: 2}) // in its place: 0 is gone
+}
+
+func TestEarlierRetryIsNotHiddenByAFullLog(t *testing.T) {
+	m := newMachine(t, settle.Config{Policy: plain, Parking: parking(40*penstock.MiB, "b a")})
+	first := next(t, m, 0, 4, 1)
+	mustSettle(t, m, 0, next(t, m, 0, 4, 1), park(1))
+	mustSettle(t, m, 0, next(t, m, 0, 4, 2)) // 2; 3 follows 1
+	nothing(t, m, 0, 4)
+	if b := m.Blocked(); b.Reason != settle.RetryLogFull || b.Offset != 3 || b.Behind != 1 {
+		t.Fatalf("blocked %+v, want offset 3 behind offset 1", b)
+	}
+	mustSettle(t, m, 0, first, settle.Outcome{From: 0, To: 1, Verdict: settle.Retry, Cause: errFirst})
+	if due, ok := m.Due(); !ok || !due.Equal(start.Add(time.Second)) || m.Blocked().Reason != settle.Retrying {
+		t.Fatalf("due %v, %v, blocked %v, want the retry of 0", due, ok, m.Blocked())
+	}
+	wantSpan(t, next(t, m, time.Second, 4, 4), settle.Span{From: 0, To: 1, Attempt: 2})
 }
 
 // An event that is larger than the whole bound is never parked; those of its
@@ -342,6 +386,10 @@ func TestFollowersAmongRetriesArePartedFromTheRest(t *testing.T) {
 	nothing(t, m, time.Second, 1) // nothing that can be read
 	s = next(t, m, time.Second, 5, 5)
 	wantSpan(t, s, settle.Span{From: 2, To: 3, Attempt: 2})
+	nothing(t, m, time.Second, 4)
+	if m.Position() != 4 { // no further than it was allowed to look
+		t.Fatalf("position %d, want 4", m.Position())
+	}
 	nothing(t, m, time.Second, 5)
 	mustSettle(t, m, 0, s)
 	logAll(m)
@@ -458,6 +506,18 @@ func TestRestoredKeysWaitForWhatComesAgainBeforeThem(t *testing.T) {
 			t.Fatalf("parked %+v, want offset %d", s, o)
 		}
 		mustSettle(t, m, time.Hour, s)
+	}
+}
+
+func TestParkedBeyondTheWindowIsNotStoredAsCompleted_FM73(t *testing.T) {
+	p := parking(1, "a")
+	for o := range penstock.Offset(10) {
+		p.Log = append(p.Log, settle.Entry{Offset: settle.WindowMax - 5 + o, Key: "a", Size: 1})
+	}
+	m := newMachine(t, settle.Config{Policy: plain, Parking: p})
+	b := m.AppendCompleted(nil)
+	if len(b) != settle.CompletedMax || b[len(b)-1] != 0b1111_1000 {
+		t.Fatalf("completed takes %d bytes, want %d with the last 5 bits set", len(b), settle.CompletedMax)
 	}
 }
 
