@@ -98,6 +98,12 @@ func (c *chaosConsumer) Handshake(context.Context, Handshake) (Position, error) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n := len(c.settled); n > 0 && c.chance(0.2) {
+		back := c.settled[c.pick(n)]
+		if back.Compare(c.has.Token) <= 0 { // above it some may not be settled yet
+			return Position{Kind: PositionAt, Token: back}, nil // below the checkpoint it is refused
+		}
+	}
 	return c.has, nil
 }
 
@@ -140,6 +146,14 @@ func (c *chaosConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 	return a, nil
 }
 
+// neverFaults is a registry that cannot store faults, and takes its time.
+type neverFaults struct{ Registry }
+
+func (neverFaults) Fault(context.Context, SubscriptionRecord) (bool, error) {
+	time.Sleep(3 * time.Millisecond)
+	return false, errBoom
+}
+
 // chaos is an agent over a log, consumers that come, go, block, fail and
 // rewind, and what must hold.
 type chaos struct {
@@ -175,6 +189,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		a.maxDelivery = time.Duration(c.pick(4)) * time.Millisecond
 		a.poll, a.pollOffset = 10*time.Millisecond, 0
 		a.inactivity = 100 * time.Millisecond
+		a.registry = neverFaults{g.registry}
 		a.resolve = func(rec SubscriptionRecord) (Consumer, error) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
@@ -194,7 +209,12 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			return rec, nil
 		}
 	})
-	c.rig.verdict = func(Failure) Verdict { return Retry }
+	c.rig.verdict = func(Failure) Verdict {
+		if c.chance(0.3) {
+			return Fault // which the registry cannot store
+		}
+		return Retry
+	}
 	c.rig.subFailed = func(Failure) Verdict { return Retry }
 	return c
 }
