@@ -190,8 +190,7 @@ func (m *Machine) settleParked(now time.Time, s Span, outcomes []Outcome) error 
 		l.settle(e)
 	case outcomes[0].Verdict == Fault:
 		m.fault = outcomes[0].cause()
-		e.inHand, e.serial = false, 0
-		l.update(e.key)
+		e.inHand, e.serial = false, 0 // and is not ready: nothing is delivered any more
 	default:
 		e.run = m.judge(e.run, outcomes[0], m.delays(now))
 		l.emit(e, false)

@@ -268,7 +268,7 @@ func TestRetryLogTakesTenThousandEvents(t *testing.T) {
 	m := newMachine(t, settle.Config{Policy: plain, Parking: parking(1, "a b")})
 	mustSettle(t, m, 0, next(t, m, 0, 2, 2), park(0), park(1))
 	end := penstock.Offset(1 << 40)
-	for { // the window passes as the log takes what it is given
+	for range 10 { // the window passes as the log takes what it is given
 		nothing(t, m, 0, end)
 		if m.Blocked().Reason != settle.NotLogged {
 			break
