@@ -237,7 +237,9 @@ func TestEventParkedAfterALaterOneOfItsKeyComesFirst(t *testing.T) {
 	s := next(t, m, 0, 3, 3)
 	for _, o := range []penstock.Offset{1, 2, 0} {
 		mustSettle(t, m, 0, s.Part(o, o+1), park(o))
-		logAll(m)
+		if o != 2 { // is logged together with 0
+			logAll(m)
+		}
 		if o != 0 { // 0 is in hand
 			nothingParked(t, m, time.Hour)
 		}
