@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,19 +30,52 @@ func TestRealFullDiskComesBackWhenAllIsConsumed_QC66(t *testing.T) {
 					t.Error("an unfinished segment is left")
 				}
 				topic = reopen(t, topic, c)
+				if err := topic.Produce(t.Context(), "kept"); err != nil {
+					t.Error(err)
+				}
+				if err := os.Truncate(filepath.Join(dir, "data", "orders", "LOCK"), 0); err != nil { // as a full disk leaves it
+					t.Fatal(err)
+				}
+				ballast := filepath.Join(dir, "ballast")
+				fillToTheLastByte(t, ballast)
+				topic = reopen(t, topic, c) // needs no room
+				consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+				want(t, pull(t, consumer, 10), "kept")
+				commit(t, consumer)
+				if err := os.Remove(ballast); err != nil {
+					t.Fatal(err)
+				}
 				if left := segments(t, dir); len(left) > 2 {
 					t.Errorf("segments %v are left of %d consumed events", left, n)
 				}
 				if err := topic.Produce(t.Context(), "last"); err != nil {
 					t.Error(err)
 				}
-				want(t, pull(t, group(t, topic, "g", queue.GroupConfig{}).Consumer(0), 10), "last")
+				want(t, pull(t, consumer, 10), "last")
 				if err := topic.Close(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 	}
+}
+
+// fillToTheLastByte leaves no room on the file system, for root neither.
+func fillToTheLastByte(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1 << 20, 4096, 1} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, n))
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	_ = f.Close() // what it has takes the room
 }
 
 // mountSmall mounts an empty file system of 16 MiB until the test ends.

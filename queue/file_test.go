@@ -464,3 +464,39 @@ func TestFailedEncodeAppendsNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestStatsSayThatAPartitionStopped(t *testing.T) {
+	m := vfs.NewMem()
+	c := queue.WithFS(queue.Config[string]{
+		Name: "orders", Dir: "data", Codec: penstock.String(), Partitions: 2, Logger: slog.New(slog.DiscardHandler),
+	}, m)
+	topic := openDisk(t, c)
+	consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	produce(t, topic, "0", "1") // one in each partition
+	for i, p := range topic.Stats().Partitions {
+		if p.Fault != nil {
+			t.Errorf("partition %d: fault %v before anything failed", i, p.Fault)
+		}
+	}
+	m.SetFault(func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpSync && strings.Contains(op.Name, "p00001") {
+			return vfs.Fault{Err: errDisk}
+		}
+		return vfs.Fault{}
+	})
+	err := topic.Produce(t.Context(), "2", "3")
+	wantErr(t, err, penstock.ErrUnknownOutcome)
+	m.SetFault(nil)
+	for range 3 { // the partition stays stopped
+		wantErr(t, topic.Produce(t.Context(), "4", "5"), errDisk)
+	}
+	parts := topic.Stats().Partitions
+	if parts[0].Fault != nil || !errors.Is(parts[1].Fault, errDisk) {
+		t.Errorf("faults %v and %v, want the second alone to have stopped", parts[0].Fault, parts[1].Fault)
+	}
+	got := pull(t, consumer, 10)
+	commit(t, consumer)
+	got = append(got, pull(t, consumer, 10)...)
+	slices.Sort(got)
+	want(t, got, "0", "1", "2") // what was there stays readable
+}

@@ -26,6 +26,11 @@ type PartitionStats struct {
 	Earliest penstock.Offset
 	End      penstock.Offset
 	Retained uint64
+
+	// Fault is nil while a partition on disk takes appends; else it is the
+	// damage that was found (*penstock.CorruptError) or the write that failed
+	// and stopped it. Events before it stay readable (ADR 0006).
+	Fault error
 }
 
 // GroupStats is a picture of a group.
@@ -75,6 +80,9 @@ func (p *partition[T]) stats() PartitionStats {
 	s := PartitionStats{Earliest: p.earliest()}
 	s.End = p.end()
 	s.Retained = uint64(s.End - mark)
+	if p.file != nil {
+		s.Fault = p.file.log.Fault()
+	}
 	return s
 }
 

@@ -94,12 +94,15 @@ func (h *header) checkTable(b []byte) error {
 		return errTable
 	}
 	room, last := len(table)-4*int(h.count), uint32(0)
-	for i := range int(h.count) {
-		end := binary.LittleEndian.Uint32(table[4*i:])
-		if end < last || int64(end) > int64(room) {
+	for ends := table[:4*int(h.count)]; len(ends) >= 4; ends = ends[4:] { // no bounds to check: half the time
+		end := binary.LittleEndian.Uint32(ends)
+		if end < last {
 			return errTable
 		}
 		last = end
+	}
+	if int64(last) > int64(room) { // the largest
+		return errTable
 	}
 	if h.kind == typeData && room-int(last) >= frameAlign {
 		return errTable

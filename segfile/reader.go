@@ -4,16 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
 )
 
-// Sizes of a reader's block: it grows while reads come in sequence.
+// Sizes of a reader's block: small at first, large once reads come in sequence.
 const (
 	minBlock = 16 << 10
 	maxBlock = 256 << 10
 )
+
+// blocks keeps whole blocks between readers: a new one costs more than reading
+// a megabyte into it.
+var blocks = sync.Pool{New: func() any { return new([maxBlock]byte) }}
 
 // Reader reads a partition's events in order. It is used by one goroutine at
 // a time and keeps at most one segment open; Close it.
@@ -33,6 +38,7 @@ type Reader struct {
 	buf    []byte
 	at     int64 // position of buf[0]
 	block  int
+	pooled *[maxBlock]byte // behind buf; nil while buf is smaller or larger
 }
 
 // NewReader returns a reader that begins at from. It fails like
@@ -72,6 +78,7 @@ func (r *Reader) Seek(to penstock.Offset) error {
 // Close gives the segment back. The reader must not be used afterwards.
 func (r *Reader) Close() error {
 	r.rec, r.buf = Records{}, nil
+	r.takeBuffer(0)
 	return r.leave()
 }
 
@@ -227,14 +234,14 @@ func (r *Reader) bytes(n int, limit int64) ([]byte, error) {
 		return r.buf[r.pos-r.at:][:n], nil
 	}
 	if len(r.buf) > 0 && r.pos >= r.at && r.pos <= r.at+int64(len(r.buf)) {
-		r.block = min(2*r.block, maxBlock) // in sequence
+		r.block = maxBlock // in sequence
 	}
 	want := int(min(max(int64(n), int64(r.block)), limit-r.pos))
 	if want < n {
 		return nil, errLength
 	}
 	if cap(r.buf) < want {
-		r.buf = make([]byte, max(want, r.block))
+		r.takeBuffer(max(want, r.block))
 	}
 	r.buf = r.buf[:want]
 	got, err := r.file.ReadAt(r.buf, r.pos)
@@ -246,6 +253,21 @@ func (r *Reader) bytes(n int, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	return r.buf[:n], nil
+}
+
+// takeBuffer gives the buffer back and takes one for n bytes; none for 0.
+func (r *Reader) takeBuffer(n int) {
+	if r.pooled != nil {
+		blocks.Put(r.pooled)
+		r.pooled, r.buf = nil, nil
+	}
+	switch {
+	case n == maxBlock:
+		r.pooled = blocks.Get().(*[maxBlock]byte)
+		r.buf = r.pooled[:]
+	case n > 0:
+		r.buf = make([]byte, n)
+	}
 }
 
 // damage wraps why the frame that should hold next cannot be read.

@@ -147,6 +147,9 @@ func lockAndNote(f *os.File, note string) (*os.File, error) {
 	if err == nil {
 		_, err = f.WriteAt([]byte(note), 0)
 	}
+	if err != nil && isNoSpace(err) {
+		err = nil // a full disk has no room for the note; the lock needs none
+	}
 	if err != nil && dir != nil {
 		_ = dir.Close() // the lock goes with it
 	}
