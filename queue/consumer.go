@@ -119,11 +119,14 @@ func (c *Consumer[T]) Pull(ctx context.Context) (Batch[T], error) {
 	return c.wait(ctx)
 }
 
-// wait is Pull where nothing was there.
+// wait is Pull where nothing was there. It does not sleep while a partition is
+// pending: its bit was taken by a look that had passed it already.
 func (c *Consumer[T]) wait(ctx context.Context) (Batch[T], error) {
 	for {
-		if err := c.waker.Wait(ctx, nil); err != nil {
-			return Batch[T]{}, err
+		if !c.anyPending() {
+			if err := c.waker.Wait(ctx, nil); err != nil {
+				return Batch[T]{}, err
+			}
 		}
 		if ctx.Err() != nil {
 			return Batch[T]{}, penstock.ContextError(ctx)
@@ -266,6 +269,28 @@ func (c *Consumer[T]) fresh(i int) bool {
 	word := i / 64
 	c.pending[word] |= c.waker.Take(word)
 	return c.pending[word]&(1<<(i%64)) != 0
+}
+
+// collect takes the bits of all partitions at the beginning of a round in which
+// each is looked at once: what arrives meanwhile stays in the waker, and keeps
+// it from sleeping.
+func (c *Consumer[T]) collect() {
+	for word := range c.pending {
+		c.pending[word] |= c.waker.Take(word)
+	}
+}
+
+// isPending reports whether partition i may have events beyond its window, as
+// far as that was collected.
+func (c *Consumer[T]) isPending(i int) bool { return c.pending[i/64]&(1<<(i%64)) != 0 }
+
+func (c *Consumer[T]) anyPending() bool {
+	for _, bits := range c.pending {
+		if bits != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // mark notes that partition i must be looked at.

@@ -70,7 +70,7 @@ func (l *lane[T]) begin() error {
 // stopping set it takes only what failed before.
 func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
 	max := min(l.group.config.BatchMax, settle.WindowMax)
-	fresh := l.consumer.fresh(l.index)
+	fresh := l.consumer.isPending(l.index)
 	due, again := l.machine.Due()
 	var now time.Time // the clock is read only where it decides
 	if again || l.group.config.Linger > 0 {

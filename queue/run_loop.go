@@ -132,6 +132,7 @@ func (p *pusher[T]) deliverAll() error {
 
 // round gives each partition its turn, and reports whether any had a batch.
 func (p *pusher[T]) round() (busy bool, err error) {
+	p.consumer.collect()
 	for range p.lanes {
 		l := p.lanes[p.turn]
 		if p.turn++; p.turn == len(p.lanes) {
