@@ -47,6 +47,18 @@
 // is made zero, durably. A sync that failed is never repeated: the partition
 // stops until it is opened again. docs/format.md fixes every byte.
 //
+// # Bounds
+//
+// What waits for a partition's committer is bounded by Config.MaxPending (16
+// MiB); 4 MiB more may be under way. Open files: two per topic for its lock,
+// and per partition one for state.slot, one for the active segment and one for
+// the spare, once it was written to, one per open cursor and at most one per
+// reader. After [Log.Close] none is open.
+//
+// A full disk fails appends with [penstock.ErrDiskFull] and nothing else. Cursors
+// and reads need no room. When what fills the disk is consumed and trimmed, the
+// active segment included, appends go on without a restart.
+//
 // # Goroutines
 //
 // A partition has no goroutine while it is idle. The committer runs while
