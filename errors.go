@@ -76,8 +76,8 @@ func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 func (e *CorruptError) Unwrap() error { return e.Cause }
 
 // PartialError reports a batch that was interrupted between slices: the first
-// Accepted events were accepted and stay visible, the rest was not written
-// (BQ-43). It unwraps to the reason of the interruption.
+// Accepted events were accepted and stay visible, the rest was not written.
+// It unwraps to the reason of the interruption.
 type PartialError struct {
 	Accepted int // events, from the front of the input
 	Err      error

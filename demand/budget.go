@@ -48,8 +48,8 @@ func (c *BudgetConfig) validate() error {
 
 // Budget admits requests for capacity in events and bytes, whole and first
 // come, first served: a request that waits is never overtaken, not even by one
-// that would fit (BQ-39, BQ-45). A request of no events and no bytes is always
-// admitted at once (BQ-47). It is safe for concurrent use.
+// that would fit. A request of no events and no bytes is always
+// admitted at once. It is safe for concurrent use.
 //
 // Invariants: acquired - released <= capacity, in events and in bytes. While
 // anyone waits, the first in line does not fit what is free. A request that
@@ -109,8 +109,8 @@ func (b *Budget) TryAcquire(events int, bytes penstock.Bytes) bool {
 // error and takes nothing: one that matches ctx.Err() and its cause when ctx
 // ends first, [penstock.ErrClosed] when the budget is closed, before or while
 // it waits, and [penstock.ErrTooLarge] at once when the request is larger than
-// the capacity (BQ-47). A grant that meets the end of ctx is given back
-// (BQ-46). It panics when a number is negative.
+// the capacity. A grant that meets the end of ctx is given back.
+// It panics when a number is negative.
 func (b *Budget) Acquire(ctx context.Context, events int, bytes penstock.Bytes) error {
 	if err := penstock.ContextError(ctx); err != nil {
 		return err

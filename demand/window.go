@@ -6,12 +6,12 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// DefaultMax is the demand of a subscription that says nothing else (ST-15).
+// DefaultMax is the demand of a subscription that says nothing else.
 const DefaultMax = 1000
 
 // DefaultMin returns the min that goes with max when only max was given: three
 // quarters of it, rounded down. It is below max for every max of at least 1,
-// so that a small max alone is always valid (ST-15).
+// so that a small max alone is always valid.
 func DefaultMin(demandMax int) int {
 	return demandMax/4*3 + demandMax%4*3/4
 }
@@ -19,7 +19,7 @@ func DefaultMin(demandMax int) int {
 // Window is the demand of one subscription, seen from the receiver. Open
 // demand is the number of events asked for and not yet processed; it starts at
 // max, each processed chunk lowers it, and when it has fallen to min or below,
-// the receiver asks for as many as bring it back to max (ST-16 to ST-20).
+// the receiver asks for as many as bring it back to max.
 //
 // A Window only counts. It is not safe for concurrent use. The zero Window is
 // not usable: make one with [NewWindow].
@@ -33,7 +33,7 @@ type Window struct {
 }
 
 // NewWindow returns a window that has asked for nothing yet. The error matches
-// [penstock.ErrInvalid] and names both numbers unless 0 <= min < max (ST-6).
+// [penstock.ErrInvalid] and names both numbers unless 0 <= min < max.
 // A min of 0 with a max of 1 is stop and wait. When only max is known, use
 // [DefaultMin] for min.
 func NewWindow(demandMax, demandMin int) (Window, error) {
@@ -65,7 +65,7 @@ func (w *Window) Start() int {
 }
 
 // Chunk returns how many of n delivered events to process in the next call:
-// max - min, or n when that is less (ST-17). It is 0 only when n is not
+// max - min, or n when that is less. It is 0 only when n is not
 // positive. Each delivery is cut on its own: a chunk never joins two.
 func (w *Window) Chunk(n int) int {
 	return max(0, min(n, w.demandMax-w.demandMin))
@@ -73,11 +73,11 @@ func (w *Window) Chunk(n int) int {
 
 // Took records that n events were processed and returns how many to ask for
 // now: 0 while open demand is above min, else the whole gap up to max, and
-// open demand is max again (ST-18, ST-19). Events beyond the open demand,
-// which only a sender that breaks the rule delivers, do not make it negative
-// (ST-27). Call it after every chunk, not once per delivery, so that the
-// sender can work on the new ask while the receiver processes the rest
-// (ST-25). A negative n counts as 0.
+// open demand is max again. Events beyond the open demand,
+// which only a sender that breaks the rule delivers, do not make it negative.
+// Call it after every chunk, not once per delivery, so that the
+// sender can work on the new ask while the receiver processes the rest.
+// A negative n counts as 0.
 func (w *Window) Took(n int) (ask int) {
 	w.open -= min(max(n, 0), w.open)
 	if w.open > w.demandMin {

@@ -13,7 +13,7 @@ type Batch[T any] struct {
 // Commit commits the batch: the group has finished with its events, and their
 // capacity is given back. It is idempotent and never goes back: a second
 // commit, and the commit of a batch whose partition was pulled from again,
-// change nothing and return nil (BQ-77). It returns [ErrAutoCommit] in a group
+// change nothing and return nil. It returns [ErrAutoCommit] in a group
 // with AutoCommit, and [penstock.ErrClosed] after Close. Like a pull, it
 // belongs to the consumer's goroutine. It panics on the zero Batch.
 func (b Batch[T]) Commit() error {

@@ -16,9 +16,9 @@ import (
 type WhenFull uint8
 
 const (
-	// Wait makes producers wait in line until there is room (BQ-41).
+	// Wait makes producers wait in line until there is room.
 	Wait WhenFull = iota
-	// Fail makes producers fail at once with [penstock.ErrFull] (BQ-40).
+	// Fail makes producers fail at once with [penstock.ErrFull].
 	Fail
 )
 
@@ -44,16 +44,16 @@ const (
 // Config of a [Topic]. The zero value of a field is its default; a negative
 // number is an error that names the field.
 type Config[T any] struct {
-	// Name of the topic. Required; not blank (BQ-2).
+	// Name of the topic. Required; not blank.
 	Name string
 	// Partitions is how many independent runs the topic has; default 1, at
-	// most 65,536. Order is kept inside a partition only (BQ-3, BQ-21).
+	// most 65,536. Order is kept inside a partition only.
 	Partitions int
 	// Capacity is how many events the topic holds over all partitions: those
-	// that some group has not committed yet (BQ-38, BQ-48). 0 is unbounded.
+	// that some group has not committed yet. 0 is unbounded.
 	Capacity int
 	// WhenFull says what producers do when Capacity is used up: Wait, the
-	// default, or Fail (BQ-6).
+	// default, or Fail.
 	WhenFull WhenFull
 	// SegmentSize is the number of events per piece of memory, of 1 GiB at
 	// most. 0 lets it grow with the backlog from 64 to 4096, or less when
@@ -61,9 +61,8 @@ type Config[T any] struct {
 	SegmentSize int
 
 	// Key, if set, chooses the partition of an event by [penstock.HashKey] of
-	// its key: equal keys share a partition and keep their order (BQ-29,
-	// BQ-34). It must be deterministic and safe for concurrent use. Nil is
-	// round robin per event (BQ-25).
+	// its key: equal keys share a partition and keep their order. It must be
+	// deterministic and safe for concurrent use. Nil is round robin per event.
 	Key func(T) string
 	// Router, if set, chooses the partition instead; see [NumericRouter],
 	// [PrefixRouter] and [RouterFunc]. It excludes Key.
@@ -74,14 +73,14 @@ type Config[T any] struct {
 
 	// Dir is the data directory of a topic on disk; "" keeps it in memory.
 	Dir string
-	// Codec turns events into bytes and back. Required with Dir (BQ-11).
+	// Codec turns events into bytes and back. Required with Dir.
 	Codec penstock.Codec[T]
 	// Durability is the level that an acknowledgement has reached. Topics in
 	// memory know Memory only, topics on disk Written and Synced, the default.
 	Durability penstock.Durability
 	// SegmentBytes is the size of a segment file, from 8 KiB to 4 GiB; 0 is
 	// 64 MiB. SegmentEvents, if not 0, is how many events a segment takes at
-	// most. Both may change between opens (BQ-8).
+	// most. Both may change between opens.
 	SegmentBytes  penstock.Bytes
 	SegmentEvents int
 	// SyncEvery says when events are synced in the background at level

@@ -13,9 +13,9 @@ import (
 // Errors of the commit calls of a consumer.
 var (
 	// ErrNothingPulled: Commit without a batch to commit: nothing was pulled
-	// since the last commit (BQ-76).
+	// since the last commit.
 	ErrNothingPulled = errors.New("nothing pulled since the last commit")
-	// ErrAutoCommit: Commit in a group that commits at the pull (BQ-76).
+	// ErrAutoCommit: Commit in a group that commits at the pull.
 	ErrAutoCommit = errors.New("the group commits automatically")
 )
 
@@ -24,8 +24,8 @@ var (
 // consumers of a group are independent.
 //
 // A pull returns 1 to max events of one partition, in order; the partitions
-// take turns (BQ-71, BQ-72). A partition whose last batch was not committed
-// gives the same events again when its turn comes (BQ-74, BQ-75). The values of
+// take turns. A partition whose last batch was not committed
+// gives the same events again when its turn comes. The values of
 // a batch are valid until it is committed or the consumer pulls again, in a
 // group with AutoCommit until the consumer pulls again.
 //
@@ -59,7 +59,7 @@ func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
 }
 
 // Partitions returns the half-open range [from, to) of the partitions that the
-// consumer reads (BQ-66).
+// consumer reads.
 func (c *Consumer[T]) Partitions() (from, to int) {
 	from = c.cursors[0].part.index
 	return from, from + len(c.cursors)
@@ -107,7 +107,7 @@ func (c *Consumer[T]) pull(max int) (b Batch[T], ok bool, err error) {
 
 // Pull returns the next batch of at most BatchMax events, and waits while there
 // is none. It returns an error that matches ctx.Err() and its cause when ctx
-// has ended, also when events are there (BQ-81), and the errors of TryPull.
+// has ended, also when events are there, and the errors of TryPull.
 func (c *Consumer[T]) Pull(ctx context.Context) (Batch[T], error) {
 	if ctx.Err() != nil {
 		return Batch[T]{}, penstock.ContextError(ctx)
@@ -151,10 +151,10 @@ func (c *Consumer[T]) Batches(ctx context.Context) iter.Seq2[Batch[T], error] {
 	}
 }
 
-// Commit commits the batch of the last pull, and only that one (BQ-75). It
+// Commit commits the batch of the last pull, and only that one. It
 // returns [ErrNothingPulled] when there is none or it was committed by an
-// earlier call, of this or of [Batch.Commit] (BQ-76), [ErrAutoCommit] in a group with AutoCommit, and
-// [penstock.ErrClosed] after Close.
+// earlier call, of this or of [Batch.Commit], [ErrAutoCommit] in a group with
+// AutoCommit, and [penstock.ErrClosed] after Close.
 func (c *Consumer[T]) Commit() error {
 	if err := c.enter(); err != nil {
 		return err

@@ -143,7 +143,7 @@ func (e *fileEngine[T]) adopt() {
 func (e *fileEngine[T]) close() error { return e.log.Close() }
 
 // DeleteGroup forgets a group of a topic on disk that is not open: its stored
-// position goes, and what only it held is given back (BQ-52, BQ-128). The
+// position goes, and what only it held is given back. The
 // error matches [penstock.ErrExists] while the group is open, and
 // [penstock.ErrNotFound] when no such group is known; in memory a group that
 // is closed is not known any more.

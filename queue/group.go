@@ -17,7 +17,7 @@ type Start uint8
 
 const (
 	// Earliest begins at the earliest event that is kept: of a bounded topic,
-	// at the first whose capacity was not given back (BQ-50, ADR 0010).
+	// at the first whose capacity was not given back (ADR 0010).
 	Earliest Start = iota
 	// Latest begins behind everything that was readable when Group was called.
 	Latest
@@ -33,14 +33,13 @@ const (
 // negative number is an error that names the field.
 type GroupConfig struct {
 	// Consumers is how many consumers share the partitions; default 1, at most
-	// the number of partitions (BQ-65).
+	// the number of partitions.
 	Consumers int
-	// BatchMax is the largest batch in events; default 100 (BQ-12). It is an
-	// upper bound: what is there is delivered at once (BQ-72).
+	// BatchMax is the largest batch in events; default 100. It is an
+	// upper bound: what is there is delivered at once.
 	BatchMax int
 	// AutoCommit commits a batch before the application sees it: at the pull,
-	// or before Run calls the handler. Delivery is then at most once (BQ-78,
-	// BQ-86).
+	// or before Run calls the handler. Delivery is then at most once.
 	AutoCommit bool
 	// Start says where the group begins: Earliest, the default, or Latest.
 	Start Start
@@ -90,10 +89,10 @@ const (
 var useNames = [...]string{"nobody", "pull consumers", "Run", "readers"}
 
 // Group is a consumer group: every group of a topic sees every event, at its
-// own pace, and inside a group each partition belongs to one consumer (BQ-68,
-// BQ-69). A group is pulled ([Group.Consumer]), pushed ([Group.Run]) or read
-// ahead ([Group.Reader]); the first use decides, and another one returns an
-// error that matches [penstock.ErrExists].
+// own pace, and inside a group each partition belongs to one consumer. A group
+// is pulled ([Group.Consumer]), pushed ([Group.Run]) or read ahead
+// ([Group.Reader]); the first use decides, and another one returns an error
+// that matches [penstock.ErrExists].
 type Group[T any] struct {
 	name      string
 	topic     *Topic[T]
@@ -124,8 +123,8 @@ func DeadLetter[T any](send func(context.Context, ...penstock.Event[T]) error) G
 
 // Group adds a consumer group. The error matches [penstock.ErrInvalid] and
 // names the field when the configuration is wrong, [penstock.ErrExists] while
-// a group with that name is open (BQ-67), and [penstock.ErrClosed] after
-// Close. On error nothing of the group is left (BQ-70).
+// a group with that name is open, and [penstock.ErrClosed] after
+// Close. On error nothing of the group is left.
 func (t *Topic[T]) Group(name string, c GroupConfig, options ...GroupOption[T]) (*Group[T], error) {
 	g, err := t.addGroup(name, c, options)
 	if err != nil {
@@ -249,7 +248,7 @@ func (g *Group[T]) claim(use int32) error {
 // Close removes the group and frees its name: consumers that wait and every
 // later call return [penstock.ErrClosed], and so does Run, after its drain. In
 // memory, what the group had not committed no longer counts against the
-// capacity (BQ-52), unless it was the last group: a topic without one gives
+// capacity, unless it was the last group: a topic without one gives
 // nothing back, and keeps for the next group what this one has not committed.
 // On disk the position stays, and what the group has not committed counts and
 // is kept for it: it goes on there when it is opened again;

@@ -13,12 +13,12 @@ import (
 // accepted at the topic's durability.
 //
 // With WhenFull Wait it blocks while the topic is full, until commits have
-// made room for the whole request, first come, first served (BQ-41, BQ-45); a
-// request larger than Capacity goes in slices of Capacity, and when it is
-// interrupted between them the error is a [*penstock.PartialError] (BQ-42,
-// BQ-43). With WhenFull Fail it returns [penstock.ErrFull] at once and accepts
-// nothing (BQ-40, BQ-44). It returns an error that matches ctx.Err() and its
-// cause when ctx ends first, and [penstock.ErrClosed] after Close.
+// made room for the whole request, first come, first served; a request larger
+// than Capacity goes in slices of Capacity, and when it is interrupted between
+// them the error is a [*penstock.PartialError]. With WhenFull Fail it returns
+// [penstock.ErrFull] at once and accepts nothing. It returns an error that
+// matches ctx.Err() and its cause when ctx ends first, and [penstock.ErrClosed]
+// after Close.
 //
 // A handler or a pull loop that produces into the topic it consumes can wait
 // for itself: when the topic is full, only its own commit would make room. Use
@@ -50,7 +50,7 @@ func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
 
 // TryProduce is Produce, except that fullness with WhenFull Fail is told by
 // false and no error. With WhenFull Wait it waits like Produce and never
-// returns false without an error (BQ-41).
+// returns false without an error.
 func (t *Topic[T]) TryProduce(ctx context.Context, events ...T) (bool, error) {
 	return t.tried(t.Produce(ctx, events...))
 }
@@ -62,8 +62,8 @@ func (t *Topic[T]) tried(err error) (bool, error) {
 	return err == nil, err
 }
 
-// ProduceSeq collects the sequence, then produces it as one request (BQ-17).
-// Nothing of it is read when ctx has ended or the topic is closed (BQ-18).
+// ProduceSeq collects the sequence, then produces it as one request.
+// Nothing of it is read when ctx has ended or the topic is closed.
 func (t *Topic[T]) ProduceSeq(ctx context.Context, events iter.Seq[T]) error {
 	if err := t.open(ctx); err != nil {
 		return err

@@ -15,7 +15,7 @@ type Part struct {
 }
 
 // Ack says what was accepted and how safely. A request that went in slices
-// (BQ-42) has a Part per slice and partition.
+// has a Part per slice and partition.
 type Ack struct {
 	Level penstock.Durability
 	Parts []Part

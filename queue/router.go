@@ -11,13 +11,13 @@ import (
 )
 
 // Router chooses the partition of an event. It must be deterministic and safe
-// for concurrent use; it is asked once per event and produce call (BQ-34).
+// for concurrent use; it is asked once per event and produce call.
 type Router[T any] interface {
 	// ID names the rule and its version, for example "hash/1". A topic on disk
-	// records it and refuses another (BQ-37).
+	// records it and refuses another.
 	ID() string
 	// Route returns an index in [0, partitions). Any other index, and any
-	// error, fails the produce call before anything is written (BQ-36).
+	// error, fails the produce call before anything is written.
 	Route(v T, partitions int) (int, error)
 }
 
@@ -50,9 +50,9 @@ type Number interface {
 }
 
 // NumericRouter routes by a number: key k goes to the mathematical (k-1) mod
-// partitions, for every integer width, zero and negatives (BQ-30). A key of a
+// partitions, for every integer width, zero and negatives. A key of a
 // floating type must be integral and within 64 bits, or the produce call fails
-// with an error that matches [penstock.ErrInvalid] (BQ-31). A key given with
+// with an error that matches [penstock.ErrInvalid]. A key given with
 // the event ([penstock.Meta]) is not used.
 func NumericRouter[T any, K Number](key func(T) K) Router[T] { return numericRouter[T, K]{key} }
 
@@ -99,7 +99,7 @@ func floatIndex(k float64, p uint64) (int, error) {
 }
 
 // PrefixRouter routes by the first four UTF-16 code units of a key: v = v*31 +
-// unit from v = 0, then v mod partitions; "" goes to partition 0 (BQ-32). It
+// unit from v = 0, then v mod partitions; "" goes to partition 0. It
 // sends keys with a common prefix to one partition and exists for
 // compatibility; Config.Key is the better default. A key given with the event
 // is used before the selector's.

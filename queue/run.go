@@ -74,16 +74,20 @@ type run[T any] struct {
 // which must take it before it is committed; if that fails, it is tried again.
 // Without DeadLetter an event is retried until it succeeds. What a group with
 // AutoCommit delivers is committed before h is called; failures are then
-// logged and counted, and not retried (BQ-86).
+// logged and counted, and not retried.
 //
 // The commit is the lowest offset that is not settled. It moves after each
 // batch in memory; on disk it is stored every 100 ms between two calls of h,
 // at once when producers wait for capacity, and at the end. Delivery is at
 // least once, with AutoCommit at most once.
 //
+// Stop Run by ending ctx, in a service with signal.NotifyContext. A process
+// that only waits in Run with context.Background() has nothing left that could
+// wake it, and the Go runtime ends it: "all goroutines are asleep".
+//
 // When ctx ends, Run takes no further events (ADR 0010). Calls of h that run
 // are waited for, and failed events are retried, until everything that was
-// taken is settled or until Config.Drain has passed. The context that h gets
+// taken is settled or until GroupConfig.Drain has passed. The context that h gets
 // has the values of ctx and lives on; it is cancelled when Drain has passed,
 // with a cause that matches context.DeadlineExceeded. Run returns nil after a
 // full drain and a [*penstock.DrainError] with the number of events that are

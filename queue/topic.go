@@ -15,9 +15,9 @@ import (
 // at its own pace. All methods are safe for concurrent use.
 //
 // Invariants: the events that some group has not committed are at most
-// Capacity (BQ-38). A request is accepted whole, or, when it is larger than
-// Capacity and producers wait, in slices each of which is accepted whole
-// (BQ-39, BQ-42). With a router, equal keys share a partition.
+// Capacity. A request is accepted whole, or, when it is larger than
+// Capacity and producers wait, in slices each of which is accepted whole.
+// With a router, equal keys share a partition.
 //
 // Locks, in the order in which they may be taken: groupsMu; a group's readers';
 // turnMu; the budget's; the marks' of a partition; a partition's append lock;
@@ -53,7 +53,7 @@ type Topic[T any] struct {
 
 // Open returns a new topic in memory, or opens one on disk when Config.Dir is
 // set. The error matches [penstock.ErrInvalid] and names the field when the
-// configuration is wrong; nothing was made then (BQ-3).
+// configuration is wrong; nothing was made then.
 func Open[T any](c Config[T]) (*Topic[T], error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("open topic %q: %w", c.Name, err)

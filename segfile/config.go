@@ -38,7 +38,7 @@ type Config struct {
 	Partitions int    // 0 = 1; fixed when the topic is made
 
 	// Router, Codec and Tenant are recorded when the topic is made and must be
-	// the same afterwards (BQ-37): at most 128 bytes each.
+	// the same afterwards: at most 128 bytes each.
 	Router string
 	Codec  string
 	Tenant string

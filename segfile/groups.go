@@ -24,7 +24,7 @@ type GroupInfo struct {
 }
 
 // Groups returns the groups with a stored position in the partition, by name,
-// also those that nobody has opened (BQ-120).
+// also those that nobody has opened.
 func (p *Partition) Groups() []GroupInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()

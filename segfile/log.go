@@ -31,7 +31,7 @@ type seams struct {
 // Log is one topic on disk. It is safe for concurrent use.
 //
 // Invariant: while it is open, it holds the lock of the topic's directory, and
-// nobody else writes there (BQ-131).
+// nobody else writes there.
 type Log struct {
 	cfg    Config
 	seams  seams
@@ -228,8 +228,8 @@ func (l *Log) logReports() {
 
 // Cursors opens the positions of a group in all partitions, in order of their
 // number, and makes those that are missing; made positions are durable on
-// return (BQ-114). When one cannot be made, those made by this call are
-// removed again (BQ-70).
+// return. When one cannot be made, those made by this call are
+// removed again.
 //
 // A position that is missing while another partition's was already stored
 // again after its creation was lost: the group then begins at the earliest
@@ -297,8 +297,8 @@ func (l *Log) Groups() []string {
 	return slices.Compact(all)
 }
 
-// DeleteGroup removes the group's positions in all partitions, durably
-// (BQ-128). Cursors of the group that are open take no more progress. The
+// DeleteGroup removes the group's positions in all partitions, durably.
+// Cursors of the group that are open take no more progress. The
 // error matches [penstock.ErrNotFound] when no partition knows the group, and
 // [penstock.ErrClosed] after Close.
 func (l *Log) DeleteGroup(group string) error {

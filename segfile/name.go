@@ -16,7 +16,7 @@ const upperHex = "0123456789ABCDEF"
 // EscapeName returns the path component for a topic or group name. It is the
 // same on every operating system and never depends on one, so that a data
 // directory can be moved, and file systems that fold case cannot merge two
-// names (BQ-16): the bytes [a-z0-9._-] stay; every other byte, a leading or a
+// names: the bytes [a-z0-9._-] stay; every other byte, a leading or a
 // trailing dot, and the first letter of a name that Windows keeps for devices
 // become %XX. Different names always give different components;
 // [UnescapeName] is the inverse.

@@ -13,11 +13,11 @@ import (
 // Trim deletes the sealed segments that lie wholly below the offset, at most
 // up to the durable end. What must survive it is made durable first: the log,
 // the stored cursors, then the new log start; only then are files removed and
-// the directory synced (BQ-124). When a file cannot be removed the trim stays
-// valid: the removal is tried again by the next Trim and at the next open
-// (BQ-125). It blocks for the syncs. When the disk was too full for the next
+// the directory synced. When a file cannot be removed the trim stays
+// valid: the removal is tried again by the next Trim and at the next open.
+// It blocks for the syncs. When the disk was too full for the next
 // segment and everything in the active one lies below the offset, that one is
-// sealed and deleted too: otherwise nothing would ever make room (QC-66).
+// sealed and deleted too: otherwise nothing would ever make room.
 func (p *Partition) Trim(below penstock.Offset) error {
 	p.mu.Lock()
 	p.unneeded = max(p.unneeded, below)

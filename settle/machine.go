@@ -11,7 +11,7 @@ import (
 
 // WindowMax is how many offsets above the commit are delivered at most. While
 // the lowest of them stays unsettled, nothing beyond is delivered, so neither
-// memory nor the stored bitmap can grow (FM-73, ST-145).
+// memory nor the stored bitmap can grow.
 const WindowMax = 4096
 
 // Config of a [Machine].
@@ -218,9 +218,9 @@ func deadCause(r run) error {
 // verdicts, all others of s are done. Outcomes are sorted by offset, do not
 // overlap and lie inside s. The slice is not kept. It returns [ErrLate], and
 // changes nothing, when no event of s is in hand by this span any more; events
-// that are not in hand any more are left as they are. A whole span in the order
-// of delivery takes constant time and allocates nothing. Spans of NextParked
-// are settled in the same way.
+// that are not in hand any more are left as they are. A whole span settled
+// in the order of delivery allocates nothing, and takes constant time when it
+// is the only one in hand. Spans of NextParked are settled in the same way.
 func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
 	if len(outcomes) == 0 && len(m.runs) > 0 {
 		if r := &m.runs[0]; r.inHand && r.serial == s.serial && r.from == s.From && r.to == s.To {

@@ -10,7 +10,7 @@ import (
 
 // ErrLate is returned for the settlement of a span that is not in hand any
 // more: it was settled before, or has been delivered again. Nothing has
-// changed; the first settlement counts (FM-58).
+// changed; the first settlement counts.
 var ErrLate = errors.New("settled too late")
 
 // Verdict says what becomes of a delivered event.

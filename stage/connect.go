@@ -11,8 +11,7 @@ import (
 // Connect declares that the consumer to subscribes to the producer from. It
 // must come before the graph starts, and panics afterwards. What is wrong with
 // a subscription (its demand, a pair that is connected already, a gate
-// connected to itself) is reported by [Graph.Start], before any event moves
-// (ST-6, ST-12).
+// connected to itself) is reported by [Graph.Start], before any event moves.
 //
 // A producer with several consumers gives each event to one of them: to the
 // one with the greatest open demand, and of equals to the one that was

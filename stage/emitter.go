@@ -14,7 +14,7 @@ type Emitter[T any] struct{ s *Source[T] }
 
 // Push emits events and never blocks. What nobody has asked for is buffered;
 // when the buffer is full, the source's policy drops events, which is reported
-// before Push returns (ST-43, ST-59). The error matches [penstock.ErrClosed]
+// before Push returns. The error matches [penstock.ErrClosed]
 // when the source has ended or was told to: then nothing was taken. It is a
 // *[penstock.PanicError] when a discard hook panicked, which fails the source.
 func (e *Emitter[T]) Push(events ...T) error {
@@ -41,7 +41,7 @@ func (e *Emitter[T]) TryPush(events ...T) (taken int, err error) {
 }
 
 // PushWait emits events and waits, first come first served, while the buffer
-// is full, as often as necessary: nothing is dropped on its way in (ST-44).
+// is full, as often as necessary: nothing is dropped on its way in.
 // When ctx ends, also before the call, it returns an error that matches
 // ctx.Err() and the cause; when the source ends, one that matches [penstock.ErrClosed]. Where some events
 // were taken before that, the error is a *[penstock.PartialError] that says

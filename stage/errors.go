@@ -9,7 +9,7 @@ import (
 
 // Done is returned by a callback to end its stage normally. What the callback
 // emitted before goes out first, and so does everything that the stage still
-// holds (ST-48, ST-49); then the stages after it see a normal end.
+// holds; then the stages after it see a normal end.
 //
 //lint:ignore ST1012 a normal end reads as one
 var Done = errors.New("done")
@@ -17,15 +17,15 @@ var Done = errors.New("done")
 // Errors of a graph that cannot start. All match [penstock.ErrInvalid].
 var (
 	// ErrInvalidDemand: not 0 <= min < max. The error returned carries both
-	// numbers (ST-6).
+	// numbers.
 	ErrInvalidDemand = fmt.Errorf("%w demand", penstock.ErrInvalid)
 	// ErrAlreadySubscribed: the same consumer was connected to the same
-	// producer twice (ST-7).
+	// producer twice.
 	ErrAlreadySubscribed = fmt.Errorf("%w: already subscribed", penstock.ErrInvalid)
-	// ErrSelfSubscription: a gate was connected to itself (ST-5).
+	// ErrSelfSubscription: a gate was connected to itself.
 	ErrSelfSubscription = fmt.Errorf("%w: self subscription", penstock.ErrInvalid)
 	// ErrCycle: the edges form a circle, in which everybody could wait for
-	// everybody (ST-14).
+	// everybody.
 	ErrCycle = fmt.Errorf("%w: cycle", penstock.ErrInvalid)
 )
 

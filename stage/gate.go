@@ -4,7 +4,7 @@ import "context"
 
 // Gate is a stage with an inlet and an outlet: for every event that comes in,
 // any number may go out. It processes and asks only while somebody asks it, or
-// while it holds no output (ST-64, ST-68), so it never holds more than the
+// while it holds no output, so it never holds more than the
 // output of one chunk, and never more than the sum of its subscriptions' max
 // waits before it. Make one with [NewGate], [Map], [MapPtr], [FlatMap] or [Filter].
 type Gate[In, Out any] struct {
@@ -34,7 +34,7 @@ func NewGate[In, Out any](name string, f func(ctx context.Context, in []In, out 
 }
 
 // OnEnd sets a function that may emit last events when the input has ended
-// normally and everything before was processed (ST-75): an aggregator emits
+// normally and everything before was processed: an aggregator emits
 // what it has gathered. It does not run when the gate fails, ends by itself or
 // is aborted. It returns g. Call it before the graph starts.
 func (g *Gate[In, Out]) OnEnd(f func(out *Output[Out]) error) *Gate[In, Out] {

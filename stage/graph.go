@@ -21,7 +21,7 @@ import (
 // A graph ends when all its stages have. Once no sink is left, nothing can be
 // delivered any more: then the graph ends the stages that remain and cancels
 // the callbacks' context. One stage's failure ends the stages after it by their
-// cancel modes, and no others (ST-90, ADR 0024).
+// cancel modes, and no others (ADR 0024).
 //
 // Invariants: live is the number of stages that have not ended, sinks how many
 // of them are sinks; causes only grows; idle is closed exactly when live
@@ -72,7 +72,7 @@ func (g *Graph) refuse(err error) { g.refused = append(g.refused, err) }
 
 // Run starts the graph and waits for its end. It returns nil when every stage
 // ended normally. When stages failed, it returns the first failure; later ones
-// are joined behind it (ST-94).
+// are joined behind it.
 //
 // When ctx ends, Run drains (ADR 0010): sources produce nothing more, and
 // everything on its way is delivered, for at most [DrainWithin]. Only then the

@@ -13,10 +13,10 @@ import (
 // Defaults of a stage and of a graph.
 const (
 	// DefaultBuffer is how many events a source keeps that nobody has asked
-	// for (ST-57).
+	// for.
 	DefaultBuffer = 10_000
 	// DefaultDrain bounds how long a stage that has ended on its own serves
-	// what it still holds (ST-49).
+	// what it still holds.
 	DefaultDrain = 30 * time.Second
 	// DefaultGraphDrain bounds how long a graph drains after the context of
 	// Run or Start has ended (ADR 0010).
@@ -71,7 +71,7 @@ func (s *settings) invalid(field, format string, args ...any) {
 }
 
 // Buffer sets how many events a source keeps that nobody has asked for, and
-// which it drops when there are more (ST-57, ST-58). Capacity 0 keeps none;
+// which it drops when there are more. Capacity 0 keeps none;
 // [Unbounded] keeps all. A negative capacity is an error at Start, and so is
 // Buffer on a gate or a sink.
 func Buffer(capacity int, p Policy) Option {
@@ -88,14 +88,14 @@ func Buffer(capacity int, p Policy) Option {
 
 // OnDiscard sets what a source does instead of logging a warning when it drops
 // events: f is called with their number, once per overflow, by the goroutine
-// that caused it and before that call returns (ST-59). f must not block. On a
+// that caused it and before that call returns. f must not block. On a
 // gate or a sink it is an error at Start.
 func OnDiscard(f func(dropped int)) Option {
 	return func(s *settings) { s.only, s.onDiscard = "OnDiscard", f }
 }
 
 // Drain bounds how long a source or a gate that has ended serves what it still
-// holds; what is left then is discarded and counted (ST-49). 0 means
+// holds; what is left then is discarded and counted. 0 means
 // [DefaultDrain]; negative is an error at Start, and so is Drain on a sink.
 func Drain(d time.Duration) Option {
 	return func(s *settings) {
@@ -109,7 +109,7 @@ func Drain(d time.Duration) Option {
 	}
 }
 
-// Mode says what a consumer does when a producer of its ends (ST-82). The end
+// Mode says what a consumer does when a producer of its ends. The end
 // takes effect after every event that the producer had sent was processed. A
 // consumer ends in any mode, normally, when its last producer has ended
 // normally, or in mode Temporary in any way: nothing could reach it any more.
@@ -150,7 +150,7 @@ func newSubscription(opts []SubOption) subscription {
 // Demand sets how many events the consumer accepts at most beyond those it has
 // processed (max), and at or below which open demand it asks again (min). The
 // consumer's callback gets batches of max - min. Without it a subscription
-// has 1000 and 750 (ST-15). Start fails with [ErrInvalidDemand] unless
+// has 1000 and 750. Start fails with [ErrInvalidDemand] unless
 // 0 <= min < max.
 func Demand(demandMax, demandMin int) SubOption {
 	return func(s *subscription) {

@@ -31,8 +31,8 @@ func (o *Output[T]) Grow(n int) []T {
 }
 
 // Forward emits events in order. Where in is the callback's input or a part of
-// it, and nothing was emitted before, the events are passed on without a copy
-// (ST-73); in every other case they are copied. The caller must not use in
+// it, and nothing was emitted before, the events are passed on without a copy;
+// in every other case they are copied. The caller must not use in
 // afterwards.
 func (o *Output[T]) Forward(in []T) {
 	if len(in) == 0 {

@@ -16,7 +16,7 @@ type Sink[T any] struct {
 //
 // Returning nil settles the batch. [Done] ends the sink normally; any other
 // error ends it abnormally; either way the rest that was sent to it is counted
-// as undelivered (ST-76, ST-81). A panic, runtime.Goexit too, becomes a
+// as undelivered. A panic, runtime.Goexit too, becomes a
 // *[penstock.PanicError].
 func NewSink[T any](name string, f func(ctx context.Context, in []T) error, opts ...Option) *Sink[T] {
 	b := newBase(name, KindSink, opts)

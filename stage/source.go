@@ -11,7 +11,7 @@ import (
 
 // Source is a stage with an outlet only. It keeps events that nobody has asked
 // for in its buffer (10,000 by default) and serves later demand from there
-// before it produces anything new (ST-46, ST-57). Make one with [Pull], [Push]
+// before it produces anything new. Make one with [Pull], [Push]
 // or [Hybrid].
 type Source[T any] struct {
 	out  outlet[T]
@@ -32,15 +32,15 @@ type Source[T any] struct {
 // events that its subscribers have asked for and that it has not given; it
 // emits events to out and returns. It may emit fewer: then it is called again
 // as long as it makes progress. When it emits nothing, it is called again after
-// a call of [Source.Wake] or when want has risen (ST-41). It may emit more: the
-// rest goes to the buffer (ST-40). f never has to remember demand (ST-42).
+// a call of [Source.Wake] or when want has risen. It may emit more: the
+// rest goes to the buffer. f never has to remember demand.
 //
 // f runs one call at a time. It may block until there is something, but must
 // return when ctx ends; ctx is as for [NewSink].
 //
 // Returning [Done] ends the source normally, any other error abnormally; what
-// the source holds goes out first either way, what this call emitted included
-// (ST-48 to ST-50). A panic, runtime.Goexit too, becomes a
+// the source holds goes out first either way, what this call emitted included.
+// A panic, runtime.Goexit too, becomes a
 // *[penstock.PanicError], and what the call had emitted is dropped.
 func Pull[T any](name string, f func(ctx context.Context, want int, out *Output[T]) error, opts ...Option) *Source[T] {
 	return newSource(name, f, false, opts)
@@ -53,7 +53,7 @@ func Push[T any](name string, opts ...Option) (*Source[T], *Emitter[T]) {
 }
 
 // Hybrid returns a source that is both: events given to the emitter go out
-// first, and f is called for the demand that they leave (ST-45). A push also
+// first, and f is called for the demand that they leave. A push also
 // wakes f when it had nothing to emit.
 func Hybrid[T any](name string, f func(ctx context.Context, want int, out *Output[T]) error, opts ...Option) (*Source[T], *Emitter[T]) {
 	s := newSource(name, f, true, opts)
@@ -76,7 +76,7 @@ func newSource[T any](
 
 // OnDiscardEvents sets what the source does instead of logging a warning when
 // it drops events: f is called with the events themselves, oldest first, by the
-// goroutine that caused it and before that call returns (ST-66). The slice
+// goroutine that caused it and before that call returns. The slice
 // belongs to f. f must not block. It returns s. Call it before the first push.
 func (s *Source[T]) OnDiscardEvents(f func(events []T)) *Source[T] {
 	s.in.mu.Lock()
@@ -94,7 +94,7 @@ func (s *Source[T]) Out() Outlet[T] { return Outlet[T]{&s.out} }
 func (s *Source[T]) Wake() { s.out.wake(ctlWake) }
 
 // Buffered returns the number of events in the buffer now. Safe for concurrent
-// use (ST-53).
+// use.
 func (s *Source[T]) Buffered() int { return int(s.in.size.Load()) }
 
 func (s *Source[T]) common() *base { return s.out.base }

@@ -99,7 +99,7 @@ type Receiver interface {
 	Read(ctx context.Context, limit int) ([]Container, error)
 	// Delivered reports containers that left the cache and that no
 	// subscription needs any more: the queue may acknowledge or delete them.
-	// Containers that a failed delivery passed are not among them (OR-109). An
+	// Containers that a failed delivery passed are not among them. An
 	// error is logged; the queue will deliver them again.
 	Delivered(ctx context.Context, done []Container) error
 	// Shutdown flushes what is left to flush, then closes the receiver. ctx
@@ -108,7 +108,7 @@ type Receiver interface {
 }
 
 // Waiter is implemented by receivers that can say when data comes. An agent
-// then reads without waiting for its poll period (OR-60), and reports progress
+// then reads without waiting for its poll period, and reports progress
 // as soon as deliveries have ended.
 type Waiter interface {
 	// Wait returns nil when Read may have something, and the context's error

@@ -53,8 +53,8 @@ type Answer struct {
 	// settled.
 	Failed []ItemFailure
 	// Rewind, unless PositionNone, asks for another place to go on from.
-	// Nothing of this delivery counts as processed then, and Failed is ignored
-	// (OR-93). PositionResume goes on behind its token, but not before this
+	// Nothing of this delivery counts as processed then, and Failed is ignored.
+	// PositionResume goes on behind its token, but not before this
 	// delivery.
 	Rewind Position
 }

@@ -21,7 +21,7 @@ func (q QueueID) String() string { return q.Name + "-" + strconv.Itoa(q.Number) 
 
 // Mapper says which queue a stream belongs to. It is a pure function and must
 // be the same on every producer and every node of a provider; changing the
-// number or the names of the queues is a migration (OR-12, OR-16).
+// number or the names of the queues is a migration.
 // Implementations must be safe for concurrent use.
 type Mapper interface {
 	// Queues returns all queues, ordered by number: Queues()[i].Number == i.
@@ -36,7 +36,7 @@ const MaxQueues = 1 << 16
 
 // RingMapper places queues at equal distances on a ring of 2^32 hashes; a
 // stream belongs to the first queue at or after its own hash, and to queue 0
-// when there is none (OR-13). The hash of a stream is the upper half of
+// when there is none. The hash of a stream is the upper half of
 // [penstock.StreamID.Hash]. A RingMapper is immutable.
 type RingMapper struct {
 	queues []QueueID

@@ -19,7 +19,7 @@ const pressureBuckets = 10
 // SimpleCache keeps containers in the order in which they were read, in
 // buckets of a tenth of its capacity. A bucket is dropped as a whole, oldest
 // first, when no cursor stands in it and no delivery protects it; undelivered
-// containers are never discarded: reading pauses instead (OR-114 to OR-122).
+// containers are never discarded: reading pauses instead.
 // Per stream the cache keeps a list of its containers, so that a cursor's Next
 // does not depend on the number of streams (G-5). It is not safe for
 // concurrent use.

@@ -139,7 +139,9 @@ func After(t penstock.Token) Start { return token{Kind: PositionAfter, Token: t}
 type SubscribeOption func(*Position)
 
 // From says where the subscription starts; for one that exists, where it goes
-// on.
+// on. Without it a new one starts at [Latest]: what was published and read
+// before it subscribed does not come. A group of a topic starts at the
+// earliest event instead.
 func From(where Start) SubscribeOption {
 	return func(p *Position) { *p = where.position() }
 }
