@@ -80,9 +80,16 @@ func (b Batch[T]) Stream() StreamID { return b.d.Stream }
 // use offsets again (durability written).
 func (b Batch[T]) Epoch() uint32 { return b.d.Epoch }
 
-// Offset returns the offset of event i in its partition. For a stream, see
-// [Batch.Token].
-func (b Batch[T]) Offset(i int) Offset { return b.d.First + Offset(i) }
+// Offset returns the offset of event i in its partition. For a stream it is
+// Lo of the event's token: the offset of its container when the queue is a
+// topic, and a number of the engine's own otherwise. Several events of one
+// container share it; [Batch.Token] tells them apart.
+func (b Batch[T]) Offset(i int) Offset {
+	if b.d.Tokens != nil {
+		return Offset(b.d.Tokens[i].Lo)
+	}
+	return b.d.First + Offset(i)
+}
 
 // Token returns the position of event i in its queue; for a topic it holds the
 // offset.

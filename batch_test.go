@@ -245,6 +245,9 @@ func TestBatchTellsWhatIsKnownPerEvent(t *testing.T) {
 	if b.Token(1) != (penstock.Token{Lo: 7, Index: 1}) || b.Stream().String() != "n/k" {
 		t.Errorf("token %v, stream %v", b.Token(1), b.Stream())
 	}
+	if b.Offset(0) != 7 || b.Offset(1) != 7 {
+		t.Errorf("offsets %d and %d, want that of the container", b.Offset(0), b.Offset(1))
+	}
 	if b.Time(0) != own || b.Time(1) != time.Unix(0, 1000).UTC() {
 		t.Errorf("times %v and %v: the producer's goes before that of the append", b.Time(0), b.Time(1))
 	}

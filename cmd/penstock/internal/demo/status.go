@@ -20,7 +20,6 @@ type snapshot struct {
 	starting   bool // it was killed, and the next one is not ready
 	crashes    int
 	full       bool // the node answers 429
-	lanesFree  bool // memory for more events is free
 	diskBytes  int64
 	unanswered uint64
 	groups     []groupView
