@@ -199,6 +199,9 @@ func (c *demoCmd) conclude(e *env, r demo.Result, jsonOnly bool) error {
 			f.why += fault
 		}
 		f.fix = "repeat it with the same --seed, and with --dir to keep the journal and the data"
+		if r.BadInput {
+			f.fix = "correct the input or --key and run it again; what was sent before is judged above"
+		}
 		err = f
 	case unread != nil:
 		err = &failure{code: exitFailed, what: "the verdict is good and could not be written: " + unread.Error(), err: unread}

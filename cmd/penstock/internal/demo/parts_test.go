@@ -121,6 +121,7 @@ func TestInputLines(t *testing.T) {
 		"blank lines and no newline at the end": {"\n \n{\"a\":1}\r\n\n[2]", "", []got{{"", `{"a":1}`, ""}, {"", "[2]", ""}, {"", "", "EOF"}}},
 		"a line across buffers":                 {`"` + strings.Repeat("y", 200_000) + `"` + "\n1\n", "", []got{{"", `"` + strings.Repeat("y", 200_000) + `"`, ""}, {"", "1", ""}, {"", "", "EOF"}}},
 		"keys of every kind":                    {`{"k":"a\u00e9"}` + "\n" + `{"k":17}` + "\n" + `{"k":null}` + "\n" + `{}` + "\n" + `{"k":[1]}`, "k", []got{{"aé", `{"k":"a\u00e9"}`, ""}, {"17", `{"k":17}`, ""}, {"", `{"k":null}`, ""}, {"", `{}`, ""}, {"[1]", `{"k":[1]}`, ""}, {"", "", "EOF"}}},
+		"a key that no line has":                {"{}\n{\"j\":1}\n", "k", []got{{"", "{}", ""}, {"", `{"j":1}`, ""}, {"", "", `input: no line has the field "k" that --key names, so no order was kept or judged`}}},
 		"no object but a key is wanted":         {"[]", "k", []got{{"", "[]", `input line 1: is not a JSON object, so it has no field "k"`}}},
 		"not JSON":                              {"1\n\nx\n", "", []got{{"", "1", ""}, {"", "", "input line 3: is not one JSON value"}}},
 		"too long":                              {long, "", []got{{"", "", "input line 1: is longer than 1044480 bytes"}}},

@@ -25,6 +25,7 @@ var errAtOnce = errors.New("ended at once, without waiting for anything")
 type Result struct {
 	judge.Verdict
 	Faults      []string // why the run is not good; nil = good
+	BadInput    bool     // a line of the input, or its keys, are the first of Faults
 	Left        string   // what was not handled, in words; "" = nothing, and nobody interrupted it
 	Foreign     uint64   // reports of events that an earlier run or another producer sent
 	Node        error    // a *NodeError when the node ended by itself; nil = it did not
@@ -253,6 +254,7 @@ func (r *run) verdict(ctx context.Context, clean bool) Result {
 	v.RSSMaxMiB = tenths(float64(max(ownRSS(), r.child.rss(), r.watcher.rss())) / (1 << 20))
 	res := Result{Verdict: v, Faults: append(v.Faults(r.config.Crash), r.hub.faults()...), Left: r.leftInWords(v, ctx.Err() != nil), Foreign: r.hub.foreign.Load()}
 	if r.early != nil {
+		res.BadInput = errors.As(r.early, new(*inputError))
 		res.Faults = append([]string{r.early.Error()}, res.Faults...)
 	}
 	if err := context.Cause(r.failed); err != nil {

@@ -41,13 +41,19 @@ func (g *generator) next() (string, []byte, error) {
 	return customer, data, nil
 }
 
-// inputError is a line of the input that cannot be sent.
+// inputError is a line of the input that cannot be sent, or, as line 0, what is
+// wrong with all of them.
 type inputError struct {
 	line int
 	why  string
 }
 
-func (e *inputError) Error() string { return fmt.Sprintf("input line %d: %s", e.line, e.why) }
+func (e *inputError) Error() string {
+	if e.line == 0 {
+		return "input: " + e.why
+	}
+	return fmt.Sprintf("input line %d: %s", e.line, e.why)
+}
 
 // byteOrderMark is what some editors and shells begin a UTF-8 file with.
 var byteOrderMark = []byte("\ufeff")
@@ -58,6 +64,8 @@ type input struct {
 	lines *bufio.Reader
 	key   string
 	line  int
+	sent  bool // a line was read and can be sent
+	keyed bool // one of them had a key
 }
 
 func newInput(r io.Reader, key string) *input {
@@ -68,6 +76,9 @@ func (in *input) next() (string, []byte, error) {
 	for {
 		line, err := in.readLine()
 		if len(line) == 0 {
+			if err == io.EOF && in.key != "" && in.sent && !in.keyed {
+				err = &inputError{why: fmt.Sprintf("no line has the field %q that --key names, so no order was kept or judged", in.key)}
+			}
 			if err != nil {
 				return "", nil, err
 			}
@@ -77,6 +88,7 @@ func (in *input) next() (string, []byte, error) {
 			return "", nil, &inputError{in.line, why}
 		}
 		key, err := in.keyOf(line)
+		in.sent, in.keyed = true, in.keyed || key != ""
 		return key, line, err
 	}
 }
