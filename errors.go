@@ -65,8 +65,12 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("corrupt: topic %q partition %d file %s position %d offsets %d to %d: %v",
-		e.Topic, e.Partition, e.File, e.Position, e.First, e.Last, e.Cause)
+	offsets := fmt.Sprintf("offsets %d to %d", e.First, e.Last)
+	if e.Last == e.First {
+		offsets = fmt.Sprintf("from offset %d on", e.First)
+	}
+	return fmt.Sprintf("corrupt: topic %q partition %d file %s position %d %s: %v",
+		e.Topic, e.Partition, e.File, e.Position, offsets, e.Cause)
 }
 
 // Is reports whether target is ErrCorrupt.

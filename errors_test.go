@@ -26,6 +26,8 @@ func TestErrorsMatchWhatTheyMean(t *testing.T) {
 		{&penstock.CorruptError{Topic: "orders", Partition: 2, File: "7.seg", Position: 99, First: 5, Last: 9, Cause: cause},
 			[]error{penstock.ErrCorrupt, cause}, []error{penstock.ErrInvalid},
 			`corrupt: topic "orders" partition 2 file 7.seg position 99 offsets 5 to 9: unexpected EOF`},
+		{&penstock.CorruptError{Topic: "orders", File: "0.seg", First: 5, Last: 5, Cause: cause}, []error{penstock.ErrCorrupt}, nil,
+			`corrupt: topic "orders" partition 0 file 0.seg position 0 from offset 5 on: unexpected EOF`},
 		{&penstock.PartialError{Accepted: 3, Err: context.Canceled},
 			[]error{context.Canceled}, []error{penstock.ErrInvalid}, "interrupted after 3 accepted events: context canceled"},
 		{&penstock.DrainError{Left: 4, Err: context.DeadlineExceeded},

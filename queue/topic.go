@@ -86,7 +86,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 	}
 	engine, err := openFileEngine(t)
 	if err != nil {
-		return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
+		return nil, err // says "open topic" and the name already
 	}
 	t.disk = engine
 	return t, nil

@@ -492,3 +492,16 @@ func resum(b []byte) {
 	sum := crc32.Checksum(b[:headerUsed-4], castagnoli)
 	binary.LittleEndian.PutUint32(b[headerUsed-4:], sum)
 }
+
+// TestLostSegmentOfAnUncleanEndNamesNoOffsetBeyondTheLog: the state did not
+// know the end yet, and the offset before it was the largest there is.
+func TestLostSegmentOfAnUncleanEndNamesNoOffsetBeyondTheLog(t *testing.T) {
+	m := vfs.NewMem()
+	mustAppend(t, openLog(t, small(m, "data")).Partition(0), "a")
+	m.Kill()
+	must(t, m.Remove("data/orders/p00000/"+segmentName(0)))
+	damage := new(penstock.CorruptError)
+	if err := openLog(t, small(m, "data")).Partition(0).Fault(); !errors.As(err, &damage) || damage.First != 0 || damage.Last != 0 {
+		t.Errorf("%v, want damage from offset 0 to 0", err)
+	}
+}

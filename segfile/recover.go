@@ -231,7 +231,8 @@ func (r *recovery) missing() error {
 	case n == 0 && (r.st.position == 0 || r.st.start == r.st.end && r.st.sealed):
 		return nil // nothing was written, or everything was trimmed
 	}
-	r.damage(segmentName(r.st.segment), 0, r.st.segment, r.st.end-1, errors.New("segment is missing"))
+	last := max(r.st.end, 1) - 1 // after an unclean end the state may not know the end yet
+	r.damage(segmentName(r.st.segment), 0, r.st.segment, last, errors.New("segment is missing"))
 	return r.serveBefore()
 }
 
