@@ -198,7 +198,7 @@ func TestTheTableNoticesAWrongImport(t *testing.T) {
 }
 
 // TestAUserOfQueuePaysForNothingElse builds a module that requires this one
-// and imports queue, and looks at what it pulls (overview: the house).
+// and imports queue, and looks at what it pulls.
 func TestAUserOfQueuePaysForNothingElse(t *testing.T) {
 	root, err := filepath.Abs(".")
 	if err != nil {
@@ -298,7 +298,7 @@ func goFiles(t *testing.T, f func(path string, source []byte)) {
 }
 
 func TestFilesAndFunctionsAreShort(t *testing.T) {
-	const fileLimit, functionLimit = 400, 70 // lines; style.md, files
+	const fileLimit, functionLimit = 400, 70 // lines
 	goFiles(t, func(path string, source []byte) {
 		if strings.HasSuffix(path, "_test.go") {
 			return

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/queue"
 )
 
-// The shapes of spec/performance.md part 1: 8192 ints, 4 partitions. Each row
+// The shapes that `penstock bench queue` measures: 8192 ints, 4 partitions. Each row
 // has the channel of capacity 8192 beside it, with the same goroutines and one
 // int per operation. ns/event is what the goals compare.
 const (

@@ -11,7 +11,7 @@ import (
 
 // cacheLine keeps fields that different goroutines write apart: two lines of
 // 64 bytes, because processors fetch neighbours, and one line where lines have
-// 128 (spec/queue.md D1).
+// 128.
 const cacheLine = 128
 
 // Config of a [Log].

@@ -20,8 +20,8 @@ func both(t *testing.T, fn func(t *testing.T, f FS, dir string)) {
 	t.Run("os", func(t *testing.T) { fn(t, OS(), t.TempDir()) })
 	t.Run("mem", func(t *testing.T) {
 		m := NewMem()
-		must(t, m.Mkdir("/work"))
-		fn(t, m, "/work")
+		must(t, m.Mkdir("/data"))
+		fn(t, m, "/data")
 	})
 }
 
