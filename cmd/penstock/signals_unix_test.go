@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,6 +108,11 @@ func dirOfOrphan(t *testing.T) string {
 
 func TestFirstSignalDrainsAndJudges(t *testing.T) {
 	t.Parallel()
+	// Tests that run under nohup ignore SIGHUP, and so would the demo that they
+	// start. A signal that is caught has its default action in a child.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	for name, tc := range map[string]struct {
 		signal os.Signal
 		args   []string
