@@ -20,7 +20,7 @@ import (
 
 const module = "github.com/penstock/penstock"
 
-// floors is the import table of the house: a package imports only packages of
+// floors is the import table: a package imports only packages of
 // lower floors. Packages of one floor do not know each other; on the ground,
 // demand may import the root. A new package gets its line here with the ADR
 // that introduces it. See DESIGN.md.
