@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,6 +134,7 @@ func (r *Runner) test(ctx context.Context, m repo.Module, f Fault, binary string
 	cmd.Env = repo.Env()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
+	defer sweep(filepath.Join(cmd.Dir, "testdata", "rapid", f.Test))()
 	err = cmd.Run()
 	if ctx.Err() != nil {
 		return "", ctx.Err()
@@ -142,6 +144,28 @@ func (r *Runner) test(ctx context.Context, m repo.Module, f Fault, binary string
 		return "", err
 	}
 	return judge(out.String(), f.Test, err != nil)
+}
+
+// sweep returns a function that removes the files that came into dir since: a
+// model test that fails, as it must here, writes down how, and a later run of
+// the same test would begin with it. A dir that is then empty goes too, and so
+// do its two parents.
+func sweep(dir string) func() {
+	list := func() []string {
+		files, _ := filepath.Glob(filepath.Join(dir, "*")) // the pattern is well-formed
+		return files
+	}
+	before := list()
+	return func() {
+		for _, file := range list() {
+			if !slices.Contains(before, file) {
+				_ = os.Remove(file)
+			}
+		}
+		for _, d := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+			_ = os.Remove(d) // fails when something is left in it
+		}
+	}
 }
 
 // judge reads the verbose output of a test binary that ran one test. A test
