@@ -25,7 +25,7 @@ type demoCmd struct {
 	Durability string        `enum:"written,synced" default:"synced" help:"What an acknowledgement means: written (survives kill -9) or synced (survives power loss)."`
 	Crash      int           `placeholder:"N" help:"Kill the node without warning at N random moments, and restart it."`
 	Seed       uint64        `placeholder:"N" help:"Repeats the same events, failures and moments of crashes. 0 takes a random one, told at the start."`
-	Drain      time.Duration `default:"30s" help:"How long to wait for the groups after the last event."`
+	Drain      time.Duration `default:"40s" help:"How long to wait for the groups after the last event."`
 	Output     string        `short:"o" enum:"text,json" default:"text" help:"What standard output gets: text for people with the JSON as the last line, or json alone."`
 	JSON       bool          `name:"json" help:"The same as -o json."`
 }

@@ -12,7 +12,7 @@ import (
 // Defaults and bounds of a run.
 const (
 	DefaultRate  = 5000.0
-	DefaultDrain = 30 * time.Second
+	DefaultDrain = 40 * time.Second
 	MaxRate      = 1_000_000.0
 
 	partitions    = 8
