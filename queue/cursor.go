@@ -65,8 +65,9 @@ type cursor[T any] struct {
 	hold   *seglog.Hold
 	source source[T]
 	loan   *loan
-	saved  bool // the commit is stored outside memory
-	sweeps penstock.Offset
+	saved  bool            // the commit is stored outside memory
+	sweeps penstock.Offset // after how many finished events memory is given back
+	drains bool            // also when all are finished: they keep other memory alive
 
 	win       window[T]
 	smooth    penstock.Offset // the next batch needs no step but move if it ends at or below
@@ -87,8 +88,14 @@ type cursor[T any] struct {
 func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[T]) *cursor[T] {
 	t, at := g.topic, hold.Committed()
 	c := &cursor[T]{group: g, topic: t, part: p, hold: hold, source: s, saved: t.disk != nil, sweeps: sweepEvery}
-	if p.log != nil && p.log.HoldsPointers() {
-		c.sweeps = sweepPointers
+	if p.log != nil {
+		if c.drains = p.log.HoldsPointers(); c.drains {
+			c.sweeps = sweepPointers
+		}
+		// Smaller segments are used again only if they come back one by one.
+		if size := penstock.Offset(t.config.SegmentSize); size > 0 {
+			c.sweeps = min(c.sweeps, size)
+		}
 	}
 	c.read, c.limit, c.committed, c.low, c.win.First = at, at, at, at, at
 	c.sweepAt = at + c.sweeps
@@ -217,7 +224,7 @@ func (c *cursor[T]) settle(to penstock.Offset) error {
 	if err := c.commit(to); err != nil {
 		return err
 	}
-	if c.saved || to >= c.sweepAt || c.sweeps == sweepPointers && to == c.source.end() {
+	if c.saved || to >= c.sweepAt || c.drains && to == c.source.end() {
 		c.letGo(to) // on disk at once: a few large events may fill it
 	}
 	return nil

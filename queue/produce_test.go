@@ -195,6 +195,9 @@ func TestConcurrentTryNeverPassesCapacity_QC29(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		if ok, err := topic.TryProduce(t.Context(), 1); ok || err != nil {
+			t.Errorf("one more than the capacity: %t, %v", ok, err)
+		}
 		stored := 0
 		for _, events := range contents(t, topic) {
 			stored += len(events)
