@@ -25,7 +25,8 @@ import (
 // all about it; so there are at most as many entries as parked events.
 type lot struct {
 	after  time.Duration
-	event  func(penstock.Offset) (string, penstock.Bytes)
+	key    func(penstock.Offset) string
+	sizeOf func(penstock.Offset) penstock.Bytes
 	budget *demand.Budget
 
 	keys   map[keyID]*parkedKey
@@ -94,8 +95,7 @@ func (l *lot) leader(o penstock.Offset, key string) (penstock.Offset, bool) {
 // from and has no followers.
 func (l *lot) clear(from, to penstock.Offset) penstock.Offset {
 	for ; from < to; from++ {
-		key, _ := l.event(from)
-		if _, follows := l.leader(from, key); follows {
+		if _, follows := l.leader(from, l.key(from)); follows {
 			break
 		}
 	}
@@ -103,8 +103,8 @@ func (l *lot) clear(from, to penstock.Offset) penstock.Offset {
 }
 
 // park takes the event at o, which shares the fate of r, if there is room.
-func (l *lot) park(o penstock.Offset, key string, size penstock.Bytes, r run) bool {
-	size = max(size, 0)
+func (l *lot) park(o penstock.Offset, key string, r run) bool {
+	size := max(l.sizeOf(o), 0)
 	if !l.budget.TryAcquire(1, size) {
 		return false
 	}

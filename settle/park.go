@@ -60,12 +60,12 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 func (m *Machine) parkFollowers(r run) penstock.Offset {
 	l := m.lot
 	for o := r.from; o < r.to; o++ {
-		key, size := l.event(o)
+		key := l.key(o)
 		leader, follows := l.leader(o, key)
 		if !follows {
 			return o
 		}
-		if !l.park(o, key, size, r) {
+		if !l.park(o, key, r) {
 			l.full, l.fullAt, l.fullBehind = true, o, leader
 			return o
 		}
@@ -114,8 +114,7 @@ func (m *Machine) parks(r run, o Outcome) bool {
 func (m *Machine) park(out []run, r run) ([]run, run) {
 	from := r.from
 	for ; r.from < r.to; r.from++ {
-		key, size := m.lot.event(r.from)
-		if !m.lot.park(r.from, key, size, r) {
+		if !m.lot.park(r.from, m.lot.key(r.from), r) {
 			break
 		}
 	}

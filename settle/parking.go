@@ -27,11 +27,15 @@ type Parking struct {
 	// with a longer delay is parked. The jitter of the backoff does not count.
 	// 0 is 1 s; a negative number means that only the verdict Park parks.
 	After time.Duration
-	// Event returns the key of the event at an offset, "" for none, and its
-	// size. Required. It must not panic, nor call the machine. It is asked only
-	// by Settle, for events of the span that are to be parked, and by Next,
-	// while any key is parked, for offsets of [Position, end).
-	Event func(o penstock.Offset) (key string, size penstock.Bytes)
+	// Key returns the key of the event at an offset, "" for none. Required. It
+	// must not panic, nor call the machine. It is asked only by Settle, for
+	// events of the span that are to be parked, and by Next, while any key is
+	// parked, for offsets of [Position, end).
+	Key func(o penstock.Offset) string
+	// Size returns the size of an event. It is asked right after Key, and only
+	// for an event that is parked if its size fits the budget. Nil counts every
+	// event as 0. It must not panic, nor call the machine.
+	Size func(o penstock.Offset) penstock.Bytes
 	// Budget bounds the retry log. The machines of all partitions of a group
 	// share it, and new machines get a new one. Nil is a budget of
 	// ParkedEventsMax events and ParkedBytesMax for this machine alone.
@@ -62,8 +66,11 @@ type Entry struct {
 
 // lot returns the state that p describes.
 func (p Parking) lot() (*lot, error) {
-	if p.Event == nil {
-		return nil, &penstock.FieldError{Field: "Parking.Event", Reason: "is nil"}
+	if p.Key == nil {
+		return nil, &penstock.FieldError{Field: "Parking.Key", Reason: "is nil"}
+	}
+	if p.Size == nil {
+		p.Size = func(penstock.Offset) penstock.Bytes { return 0 }
 	}
 	if p.After == 0 {
 		p.After = DefaultParkAfter
@@ -76,7 +83,7 @@ func (p Parking) lot() (*lot, error) {
 		p.Budget = b
 	}
 	l := &lot{
-		after: p.After, event: p.Event, budget: p.Budget,
+		after: p.After, key: p.Key, sizeOf: p.Size, budget: p.Budget,
 		keys: make(map[keyID]*parkedKey), events: make(map[penstock.Offset]*parkedEvent),
 	}
 	last := make(map[penstock.Offset]Entry)

@@ -71,13 +71,21 @@ func (s *shop) config(committed penstock.Offset, completed []byte, log []settle.
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	var asked penstock.Offset
 	return settle.Config{Policy: s.policy, Committed: committed, Completed: completed, Rand: func() float64 { return 0 },
 		Parking: &settle.Parking{After: s.after, Budget: budget, Log: log,
-			Event: func(o penstock.Offset) (string, penstock.Bytes) {
+			Key: func(o penstock.Offset) string {
 				if o < s.base || o >= s.offset(s.end) {
 					s.t.Fatalf("the machine asked for offset %d, which cannot be read", o)
 				}
-				return s.at(o).key, s.at(o).size
+				asked = o
+				return s.at(o).key
+			},
+			Size: func(o penstock.Offset) penstock.Bytes {
+				if o != asked {
+					s.t.Fatalf("the machine asked for the size of offset %d after the key of %d", o, asked)
+				}
+				return s.at(o).size
 			}}}
 }
 

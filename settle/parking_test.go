@@ -19,9 +19,10 @@ import (
 // none, again and again; each has size bytes.
 func parking(size penstock.Bytes, keys string) *settle.Parking {
 	words := strings.Fields(keys)
-	return &settle.Parking{Event: func(o penstock.Offset) (string, penstock.Bytes) {
-		return strings.TrimPrefix(words[int(o)%len(words)], "-"), size
-	}}
+	return &settle.Parking{
+		Key:  func(o penstock.Offset) string { return strings.TrimPrefix(words[int(o)%len(words)], "-") },
+		Size: func(penstock.Offset) penstock.Bytes { return size },
+	}
 }
 
 func park(o penstock.Offset) settle.Outcome {
@@ -360,11 +361,11 @@ func TestEarlierRetryIsNotHiddenByAFullLog(t *testing.T) {
 // key that are parked after it wait for it, and not it for them.
 func TestOversizedEventIsNotStuckBehindItsFollowers(t *testing.T) {
 	p := parking(0, "a")
-	p.Event = func(o penstock.Offset) (string, penstock.Bytes) {
+	p.Size = func(o penstock.Offset) penstock.Bytes {
 		if o == 0 {
-			return "a", settle.ParkedBytesMax + 1
+			return settle.ParkedBytesMax + 1
 		}
-		return "a", 1
+		return 1
 	}
 	m := newMachine(t, settle.Config{Policy: plain, Parking: p})
 	s := next(t, m, 0, 2, 2)
@@ -557,17 +558,17 @@ func TestWhatExceedsALowerBoundIsKept(t *testing.T) {
 func TestParkingRefusesWhatIsWrong(t *testing.T) {
 	good := parking(1, "a")
 	entry := func(e settle.Entry) *settle.Parking {
-		return &settle.Parking{Event: good.Event, Log: []settle.Entry{{}, e}}
+		return &settle.Parking{Key: good.Key, Log: []settle.Entry{{}, e}}
 	}
 	for name, c := range map[string]struct {
 		field string
 		p     *settle.Parking
 	}{
-		"no Event": {"Parking.Event", &settle.Parking{}},
-		"attempt":  {"Parking.Log", entry(settle.Entry{Attempt: -1})},
-		"hand":     {"Parking.Log", entry(settle.Entry{HandOver: -1})},
-		"size":     {"Parking.Log", entry(settle.Entry{Size: -1})},
-		"offset":   {"Parking.Log", entry(settle.Entry{Offset: 1<<64 - 1})},
+		"no Key":  {"Parking.Key", &settle.Parking{}},
+		"attempt": {"Parking.Log", entry(settle.Entry{Attempt: -1})},
+		"hand":    {"Parking.Log", entry(settle.Entry{HandOver: -1})},
+		"size":    {"Parking.Log", entry(settle.Entry{Size: -1})},
+		"offset":  {"Parking.Log", entry(settle.Entry{Offset: 1<<64 - 1})},
 	} {
 		_, err := settle.New(settle.Config{Parking: c.p})
 		if f, ok := errors.AsType[*penstock.FieldError](err); !errors.Is(err, penstock.ErrInvalid) || !ok || f.Field != c.field {
@@ -579,9 +580,9 @@ func TestParkingRefusesWhatIsWrong(t *testing.T) {
 // A group that could park and has nothing parked pays nothing and is not asked
 // for keys.
 func TestParkingCostsNothingWhileNothingIsParked(t *testing.T) {
-	m := newMachine(t, settle.Config{Parking: &settle.Parking{Event: func(o penstock.Offset) (string, penstock.Bytes) {
+	m := newMachine(t, settle.Config{Parking: &settle.Parking{Key: func(o penstock.Offset) string {
 		t.Fatalf("asked for the key of offset %d", o)
-		return "", 0
+		return ""
 	}}})
 	end := penstock.Offset(0)
 	if n := testing.AllocsPerRun(1000, func() {
@@ -600,7 +601,7 @@ func BenchmarkParked(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			m := newMachine(b, settle.Config{Policy: settle.Policy{Attempts: -1}, Parking: &settle.Parking{
-				Event: func(o penstock.Offset) (string, penstock.Bytes) { return fmt.Sprint(o), 1 }}})
+				Key: func(o penstock.Offset) string { return fmt.Sprint(o) }}})
 			s := next(b, m, 0, penstock.Offset(keys), keys)
 			mustSettle(b, m, 0, s, settle.Outcome{From: s.From, To: s.To, Verdict: settle.Park, After: 1})
 			logAll(m)
