@@ -173,8 +173,10 @@ func (p *Partition) indexFrames(was mark, frames []*Frame) {
 
 // advance records what was written.
 func (p *Partition) advance(m mark, frames int) {
+	now := p.log.seams.now().UnixNano()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.times.note(p.written.end, now, p.Earliest())
 	p.written = m
 	p.counts.frames += uint64(frames)
 	p.counts.groups++

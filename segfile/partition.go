@@ -69,6 +69,7 @@ type Partition struct {
 	garbage  []string          // segments that could not be removed yet
 	trimmed  []*segment        // removed ones that readers had open at the last trim
 	counts   counts
+	times    timeTable
 }
 
 // counts are the running counters behind Stats.
