@@ -62,7 +62,7 @@ func (t *Topic[T]) admit(ctx context.Context, n int) error {
 		return penstock.ErrClosed
 	}
 	if t.config.WhenFull == Fail {
-		return t.full
+		return t.refuse(n)
 	}
 	t.warnNoGroup()
 	err := t.budget.Acquire(ctx, n, 0)

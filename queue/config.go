@@ -87,6 +87,7 @@ type Config[T any] struct {
 	// written; 0 is after 100 ms.
 	SyncEvery segfile.SyncEvery
 	fs        vfs.FS // of tests; nil is the operating system's
+	hidden    bool   // the topic is a part of another one, and is not shown by itself
 
 	// Logger receives what an operator should know; nil is slog.Default().
 	Logger *slog.Logger

@@ -202,6 +202,7 @@ func (c *cursor[T]) seek(to penstock.Offset) {
 func (c *cursor[T]) commit(to penstock.Offset) error {
 	if c.saved {
 		if err := c.source.store(to, c.completed); err != nil {
+			c.group.noteError(KindCommit, c.part.index, to, err)
 			return fmt.Errorf("commit topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 		}
 	}

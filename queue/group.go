@@ -104,6 +104,7 @@ type Group[T any] struct {
 	closed    atomic.Bool
 	readers   readers[T]
 	push      push[T]
+	seen      groupSeen
 }
 
 // GroupOption is one further thing about a group whose type depends on T.
@@ -167,6 +168,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 		from, to := assignment(len(t.parts), c.Consumers, i)
 		g.consumers = append(g.consumers, newConsumer(g, g.cursors[from:to]))
 	}
+	g.look()
 	t.groups[name] = g
 	if c.Start == Latest { // without another group, the marks move with its coming
 		for _, p := range t.parts {

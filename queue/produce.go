@@ -120,7 +120,7 @@ func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Met
 	size := len(values)
 	if limit := t.config.Capacity; limit > 0 && size > limit {
 		if t.config.WhenFull == Fail {
-			return t.full
+			return t.refuse(size)
 		}
 		size = limit
 	}

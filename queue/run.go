@@ -29,6 +29,8 @@ type push[T any] struct {
 	mu      sync.Mutex
 	pushers []*pusher[T] // one per consumer; made by the first Run
 	running bool         // a Run, or a handler that one left behind
+	ended   time.Time    // when the last Run returned an error
+	endedBy string       // that error, bounded; "" when there is none
 }
 
 // Steps of a run.
@@ -137,7 +139,7 @@ func (g *Group[T]) run(ctx context.Context, h penstock.Handler[T]) error {
 	case <-r.failed:
 	}
 	r.drain()
-	return r.outcome(pushers)
+	return g.noteEnd(r.outcome(pushers))
 }
 
 // startPushing marks the group as running and prepares its pushers.
@@ -158,7 +160,7 @@ func (g *Group[T]) startPushing() ([]*pusher[T], error) {
 			return nil, err
 		}
 	}
-	s.running = true
+	s.running, s.endedBy = true, ""
 	return s.pushers, nil
 }
 

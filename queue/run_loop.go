@@ -169,7 +169,7 @@ func (p *pusher[T]) deliver(l *lane[T], span settle.Span, values []T) error {
 		p.own.delivered += uint64(len(values))
 		p.own.flushed[l.reason]++
 	}
-	p.showBusy(len(values))
+	p.showBusy(l.cur.part.index, span.From, len(values))
 	if span.DeadLetter {
 		p.dead = l.deadEvents(p.dead[:0], span, values)
 		return p.settle(p.callDeadLetter(p.dead))
@@ -223,6 +223,9 @@ func (p *pusher[T]) settle(err error) error {
 		p.inUser, p.stack = false, nil
 	}
 	l, span := p.hand.lane, p.hand.span
+	if !span.DeadLetter {
+		p.own.busyNanos += max(0, p.group.topic.clock.UnixNano()-p.own.stamp)
+	}
 	marked := l.cur.delivery.Settle()
 	p.hand = inHand[T]{}
 	clear(p.dead)

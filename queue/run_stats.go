@@ -2,6 +2,7 @@ package queue
 
 import (
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +23,23 @@ type RunStats struct {
 	// reached, because Linger was over (or there is none), and as retries.
 	FlushedByCount, FlushedByBytes, FlushedByLinger, Retries uint64
 
-	// Unsettled events were taken and are neither settled nor given up.
-	Unsettled int
+	Batches uint64 // all of these
+	Dropped uint64 // failed, and not delivered again because of AutoCommit
+
+	// HandlerTime is how long calls of the handler took that have returned, all
+	// added up, to about a millisecond.
+	HandlerTime time.Duration
+	// Calls are the calls of the handler, or of DeadLetter, that run now, the
+	// oldest first; at most 16.
+	Calls []HandlerCall
+	// Ended is when the last Run returned an error, and EndedBy what it said, in
+	// at most 512 bytes; "" when it returned none, and while the group is run.
+	Ended   time.Time
+	EndedBy string
+
+	// Unsettled events were taken and are neither settled nor given up: InHand
+	// those of Calls, Waiting those that failed and wait to come again.
+	Unsettled, InHand, Waiting int
 	// BusySince is when the handler call that has run the longest began, to
 	// about a millisecond; zero when no handler runs.
 	BusySince time.Time
@@ -37,8 +53,21 @@ type BlockedPartition struct {
 	Partition int
 	Offset    penstock.Offset // of the event in the way
 	Due       time.Time       // of its next attempt
-	Reason    string          // in words
+	Kind      settle.Reason
+	Attempts  int    // that it has had
+	Reason    string // in words; at most 512 bytes
 }
+
+// HandlerCall is a call of user code that has not returned.
+type HandlerCall struct {
+	Partition int
+	Offset    penstock.Offset // of the first event
+	Events    int
+	Since     time.Time // to about a millisecond
+}
+
+// maxCalls bounds the list of calls in a picture.
+const maxCalls = 16
 
 // pushCounts are written by one pusher and read by others.
 type pushCounts struct {
@@ -46,9 +75,12 @@ type pushCounts struct {
 	delivered    atomic.Uint64
 	failed       atomic.Uint64
 	deadLettered atomic.Uint64
+	dropped      atomic.Uint64
 	flushed      [flushReasons]atomic.Uint64
-	busySince    atomic.Int64 // in Unix nanoseconds; 0 when no user code runs
-	inHand       atomic.Int64 // events; of the call since busySince
+	busyNanos    atomic.Int64  // of calls that returned
+	busySince    atomic.Int64  // in Unix nanoseconds; 0 when no user code runs
+	busyAt       atomic.Uint64 // a place: of the call since busySince
+	inHand       atomic.Int64  // events; of the call since busySince
 	_            [128]byte
 }
 
@@ -58,12 +90,30 @@ type pushCounts struct {
 type ownCounts struct {
 	delivered uint64
 	flushed   [flushReasons]uint64
+	busyNanos int64
 	stamp     int64 // shown as busySince
 	inHand    int   // shown
 }
 
-// showBusy says that user code gets n events now.
-func (p *pusher[T]) showBusy(n int) {
+// place is a partition and an offset in one word: 16 bits and the low 48.
+type place uint64
+
+const placeBits = 48
+
+func placeOf(partition int, at penstock.Offset) place {
+	return place(partition)<<placeBits | place(at)&(1<<placeBits-1)
+}
+
+func (p place) partition() int { return int(p >> placeBits) }
+
+// offset returns the offset, which is not below near and less than 2^48 above.
+func (p place) offset(near penstock.Offset) penstock.Offset {
+	return near + penstock.Offset((p-place(near))&(1<<placeBits-1))
+}
+
+// showBusy says that user code gets n events now, from an offset on.
+func (p *pusher[T]) showBusy(partition int, at penstock.Offset, n int) {
+	p.counts.busyAt.Store(uint64(placeOf(partition, at)))
 	stamp := p.group.topic.clock.UnixNano()
 	if stamp == p.own.stamp && n == p.own.inHand {
 		return
@@ -86,6 +136,7 @@ func (p *pusher[T]) show() {
 	for i := range p.own.flushed {
 		c.flushed[i].Store(p.own.flushed[i])
 	}
+	c.busyNanos.Store(p.own.busyNanos)
 	c.inHand.Store(int64(p.own.inHand))
 	c.busySince.Store(p.own.stamp)
 }
@@ -93,16 +144,53 @@ func (p *pusher[T]) show() {
 // unsettled returns how many events were taken and are not settled. It is safe
 // for concurrent use.
 func (p *pusher[T]) unsettled() int {
-	n := int(p.counts.inHand.Load())
+	return int(p.counts.inHand.Load()) + p.waiting()
+}
+
+// waiting returns how many events failed and wait. It is safe for concurrent
+// use.
+func (p *pusher[T]) waiting() int {
+	n := 0
 	for _, l := range p.lanes {
 		n += int(l.waiting.Load())
 	}
 	return n
 }
 
+// call returns the call of user code that runs now.
+func (p *pusher[T]) call() (HandlerCall, bool) {
+	ns := p.counts.busySince.Load()
+	if ns == 0 {
+		return HandlerCall{}, false
+	}
+	at := place(p.counts.busyAt.Load())
+	c := HandlerCall{Partition: at.partition(), Events: int(p.counts.inHand.Load()), Since: time.Unix(0, ns)}
+	low := penstock.Offset(0)
+	if from := p.lanes[0].cur.part.index; c.Partition >= from && c.Partition-from < len(p.lanes) {
+		low = p.lanes[c.Partition-from].cur.hold.Low()
+	}
+	c.Offset = at.offset(low)
+	return c, true
+}
+
+// noteEnd keeps what ended a run, and returns it.
+func (g *Group[T]) noteEnd(err error) error {
+	if err == nil || matches(err, penstock.ErrClosed) {
+		return err
+	}
+	g.noteError(KindRun, -1, 0, err)
+	g.push.mu.Lock()
+	defer g.push.mu.Unlock()
+	g.push.ended, g.push.endedBy = time.Now(), errorText(err)
+	return err
+}
+
 func (g *Group[T]) runStats() RunStats {
 	g.push.mu.Lock()
-	s := RunStats{Running: g.push.running}
+	s := RunStats{Running: g.push.running, EndedBy: g.push.endedBy}
+	if s.EndedBy != "" {
+		s.Ended = g.push.ended
+	}
 	pushers := g.push.pushers
 	g.push.mu.Unlock()
 	for _, p := range pushers {
@@ -114,19 +202,30 @@ func (g *Group[T]) runStats() RunStats {
 		s.FlushedByBytes += c.flushed[flushBytes].Load()
 		s.FlushedByLinger += c.flushed[flushLinger].Load()
 		s.Retries += c.flushed[flushRetry].Load()
-		s.Unsettled += p.unsettled()
-		if ns := c.busySince.Load(); ns != 0 {
-			if since := time.Unix(0, ns); s.BusySince.IsZero() || since.Before(s.BusySince) {
-				s.BusySince = since
-			}
+		s.Dropped += c.dropped.Load()
+		s.HandlerTime += time.Duration(c.busyNanos.Load())
+		if call, runs := p.call(); runs {
+			s.InHand += call.Events
+			s.Calls = append(s.Calls, call)
 		}
+		s.Waiting += p.waiting()
 		for _, l := range p.lanes {
 			if b := l.blocked.Load(); b != nil {
 				s.Blocked = append(s.Blocked, BlockedPartition{
-					Partition: l.cur.part.index, Offset: b.Offset, Due: b.Due, Reason: g.whyBlocked(b),
+					Partition: l.cur.part.index, Offset: b.Offset, Due: b.Due,
+					Kind: b.Reason, Attempts: b.Attempt, Reason: bounded(g.whyBlocked(b)),
 				})
 			}
 		}
+	}
+	s.Unsettled = s.InHand + s.Waiting
+	s.Batches = s.FlushedByCount + s.FlushedByBytes + s.FlushedByLinger + s.Retries
+	slices.SortFunc(s.Calls, func(a, b HandlerCall) int { return a.Since.Compare(b.Since) })
+	if len(s.Calls) > 0 {
+		s.BusySince = s.Calls[0].Since
+	}
+	if len(s.Calls) > maxCalls {
+		s.Calls = s.Calls[:maxCalls]
 	}
 	return s
 }
@@ -141,11 +240,11 @@ func (g *Group[T]) whyBlocked(b *settle.Blocked) string {
 
 // noteFailures counts and logs the failures of a delivery.
 func (p *pusher[T]) noteFailures(l *lane[T], span settle.Span, marked []penstock.Failure, err error) {
-	n := len(marked)
+	n, at, kind := len(marked), span.From, KindHandler
 	if err != nil {
 		n = span.Len()
 	} else if n > 0 {
-		err = marked[0].Err
+		err, at = marked[0].Err, span.From+penstock.Offset(marked[0].Index)
 	}
 	if n == 0 {
 		return
@@ -153,9 +252,14 @@ func (p *pusher[T]) noteFailures(l *lane[T], span settle.Span, marked []penstock
 	what := "handler failed events"
 	if span.DeadLetter {
 		what = "dead letters were not taken"
+		kind = KindDeadLetter
 	} else {
 		p.counts.failed.Add(uint64(n))
+		if p.group.config.AutoCommit {
+			p.counts.dropped.Add(uint64(n))
+		}
 	}
+	p.group.noteError(kind, l.cur.part.index, at, err)
 	quiet, ok := p.noise.pass(time.Now())
 	if !ok {
 		return

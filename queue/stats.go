@@ -3,21 +3,45 @@ package queue
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock"
 )
 
 // Stats is a picture of a topic. The numbers are read one after the other
 // while the topic works, so they may be apart by what happened meanwhile.
-// Counts are in events.
+// Counts are in events. Every list is the caller's.
 type Stats struct {
-	Name             string
-	Capacity         int    // 0 when unbounded
-	Produced         uint64 // ever appended
-	Retained         uint64 // that some group has not committed; all kept ones without a group
-	WaitingProducers int    // requests in line for capacity
-	Partitions       []PartitionStats
-	Groups           []GroupStats // by name
+	Name    string
+	Storage string        // "memory" or "disk"
+	Age     time.Duration // since Open
+	Closed  bool
+
+	Capacity      int            // 0 when unbounded
+	CapacityBytes penstock.Bytes // 0 when unbounded
+	Produced      uint64         // ever appended; on disk by earlier processes too
+	Refused       uint64         // not accepted, for want of capacity, since Open
+	Retained      uint64         // that some group has not committed; all kept ones without a group
+	UsedBytes     penstock.Bytes // of CapacityBytes; 0 when that is
+	WhenFull      WhenFull
+
+	WaitingProducers int // requests in line for capacity
+
+	// Rates of the appends and of what all groups have committed.
+	Rates
+	// DiskFull: the last append found the disk full.
+	DiskFull bool
+
+	// State and Why say what ails the topic, if anything: in one word and in
+	// words. LastError is the last one of those that Why cannot show.
+	State State
+	Why   string
+
+	Partitions []PartitionStats
+	Groups     []GroupStats // the open ones, by name
+	// Stored are the groups whose position is on disk and that are not open
+	// here, by name. Events wait for them, and count against the capacity.
+	Stored []GroupStats
 }
 
 // PartitionStats is a picture of a partition: the events in [Earliest, End)
@@ -26,6 +50,7 @@ type PartitionStats struct {
 	Earliest penstock.Offset
 	End      penstock.Offset
 	Retained uint64
+	Bytes    penstock.Bytes // of the log on disk; 0 in memory
 
 	// Fault is nil while a partition on disk takes appends; else it is the
 	// damage that was found (*penstock.CorruptError) or the write that failed
@@ -35,26 +60,78 @@ type PartitionStats struct {
 
 // GroupStats is a picture of a group.
 type GroupStats struct {
-	Name       string
-	Consumers  int
-	Lag        uint64 // over all partitions
+	Name      string
+	Consumers int
+	Use       string        // "nobody" until the first use decides, "pull consumers", "Run" or "readers"
+	Lag       uint64        // over all partitions
+	LagTime   time.Duration // since the oldest event that is not committed was appended; 0 without lag
+	Rates
+	// Drain is how long the group needs for its lag at the present rates;
+	// [NeverDrains] when it falls behind or stands still, and while rates are
+	// not known.
+	Drain time.Duration
+
+	// State and Why say why the group is not moving, or that it is: in one word
+	// and in words.
+	State State
+	Why   string
+	// HoldsBack: the topic is full, and of its groups this one has the most to
+	// commit.
+	HoldsBack bool
+
+	Paused           bool    // by Pause
+	PausedPartitions []int   // by PausePartition
+	Rate             float64 // GroupConfig.Rate, in events per second; 0 is no limit
+	RateLimited      bool    // a batch waits for it now
+
+	Parked ParkedStats
+	// LastError is the last failure of the group's handler, dead-letter hook or
+	// commit; nil before the first.
+	LastError *GroupError
+
 	Partitions []GroupPartitionStats
 	Run        RunStats
+}
+
+// ParkedStats says what lies in a group's retry log.
+type ParkedStats struct {
+	Keys   int
+	Events int
+	Bytes  penstock.Bytes
+	Oldest time.Time // when the one that is parked the longest was parked; zero without any
+	Reason string    // in words: why that one failed the last time
 }
 
 // GroupPartitionStats says how far a group is in a partition.
 type GroupPartitionStats struct {
 	Committed penstock.Offset
 	End       penstock.Offset
-	Lag       uint64 // End - Committed
+	Lag       uint64        // End - Committed
+	LagTime   time.Duration // since the event at Committed was appended; 0 without lag
 }
 
 // Stats returns a picture of the topic. It may be called at any time, also
-// after Close.
+// after Close; it does no I/O and does not wait for producers or handlers. Its
+// cost grows with partitions times groups, and in memory with the segments of
+// the backlog.
+//
+// Rates are taken between calls of Stats: see [Rates].
 func (t *Topic[T]) Stats() Stats {
-	s := Stats{Name: t.config.Name, Capacity: t.config.Capacity}
+	now := time.Now()
+	s := Stats{
+		Name: t.config.Name, Storage: "memory", Age: now.Sub(t.seen.opened), Closed: t.closed.Load(),
+		Capacity: t.config.Capacity, Refused: t.seen.refused.Load(), WhenFull: t.config.WhenFull,
+	}
 	if t.budget != nil {
 		s.WaitingProducers = t.budget.Waiting()
+	}
+	if t.disk != nil {
+		s.Storage, s.DiskFull = "disk", t.disk.full.Load()
+	}
+	groups, stored := t.knownGroups()
+	s.Groups, s.Stored = make([]GroupStats, len(groups)), stored
+	for i, g := range groups { // before the ends, which are then not older
+		s.Groups[i] = g.picture()
 	}
 	for _, p := range t.parts {
 		ps := p.stats()
@@ -62,17 +139,60 @@ func (t *Topic[T]) Stats() Stats {
 		s.Retained += ps.Retained
 		s.Partitions = append(s.Partitions, ps)
 	}
+	s.Rates = t.seen.meter.read(now, s.Produced, s.Produced-s.Retained)
+	all := make([]*GroupStats, 0, len(s.Groups)+len(s.Stored))
+	for i := range s.Groups {
+		all = append(all, &s.Groups[i])
+	}
+	for i := range s.Stored {
+		all = append(all, &s.Stored[i])
+	}
+	t.measureLag(now, all)
+	for i := range s.Groups {
+		s.Groups[i].measureRates(now, groups[i].meter())
+	}
+	s.explain(now)
+	return s
+}
+
+// knownGroups returns the open groups and pictures of those that are only
+// stored, both by name.
+func (t *Topic[T]) knownGroups() ([]*Group[T], []GroupStats) {
 	t.groupsMu.Lock()
 	groups := make([]*Group[T], 0, len(t.groups))
 	for _, g := range t.groups {
 		groups = append(groups, g)
 	}
+	var stored []GroupStats
+	if t.disk != nil {
+		stored = t.disk.storedGroups()
+	}
 	t.groupsMu.Unlock()
 	slices.SortFunc(groups, func(a, b *Group[T]) int { return cmp.Compare(a.name, b.name) })
-	for _, g := range groups {
-		s.Groups = append(s.Groups, g.Stats())
+	slices.SortFunc(stored, func(a, b GroupStats) int { return cmp.Compare(a.Name, b.Name) })
+	return groups, stored
+}
+
+// storedGroups returns pictures of the groups that are known on disk and not
+// open. The caller holds groupsMu.
+func (e *fileEngine[T]) storedGroups() []GroupStats {
+	var all []GroupStats
+	for name, holds := range e.parked {
+		g := GroupStats{Name: name, Use: useNames[unused], Partitions: make([]GroupPartitionStats, len(holds))}
+		known := false
+		for i, h := range holds {
+			if h != nil {
+				known = true
+				g.Partitions[i].Committed = h.Committed()
+			} else {
+				g.Partitions[i].Committed = e.topic.parts[i].end() // it holds nothing there
+			}
+		}
+		if known {
+			all = append(all, g)
+		}
 	}
-	return s
+	return all
 }
 
 func (p *partition[T]) stats() PartitionStats {
@@ -82,20 +202,45 @@ func (p *partition[T]) stats() PartitionStats {
 	s.Retained = uint64(s.End - mark)
 	if p.file != nil {
 		s.Fault = p.file.log.Fault()
+		s.Bytes = p.file.log.Stats().Bytes
 	}
 	return s
 }
 
-// Stats returns how far the group is.
+// Stats returns how far the group is, and why it is not moving. It may be
+// called at any time, also after Close.
 func (g *Group[T]) Stats() GroupStats {
-	s := GroupStats{Name: g.name, Consumers: len(g.consumers), Run: g.runStats()}
-	for _, c := range g.cursors {
-		// The commit is read first: the end it is compared with is not older.
-		ps := GroupPartitionStats{Committed: c.hold.Committed()}
-		ps.End = c.source.end()
-		ps.Lag = uint64(ps.End - ps.Committed)
-		s.Lag += ps.Lag
-		s.Partitions = append(s.Partitions, ps)
+	now := time.Now()
+	s := g.picture()
+	t := g.topic
+	t.measureLag(now, []*GroupStats{&s})
+	s.measureRates(now, g.meter())
+	facts := topicFacts{closed: g.closed.Load()}
+	for i, p := range t.parts {
+		if p.file != nil && facts.fault == nil && s.Partitions[i].Lag > 0 {
+			facts.fault, facts.faulted = p.file.log.Fault(), i
+		}
+	}
+	s.explain(now, facts)
+	return s
+}
+
+// picture is what the group knows of itself, without lags and rates.
+func (g *Group[T]) picture() GroupStats {
+	s := GroupStats{Name: g.name, Consumers: len(g.consumers), Use: useNames[g.use.Load()], Run: g.runStats()}
+	s.LastError = g.seen.lastError.Load()
+	s.Partitions = make([]GroupPartitionStats, len(g.cursors))
+	for i, c := range g.cursors {
+		s.Partitions[i].Committed = c.hold.Committed()
 	}
 	return s
+}
+
+// committed returns how many events the group has committed, from offset 0 on.
+func (s *GroupStats) committed() uint64 {
+	n := uint64(0)
+	for i := range s.Partitions {
+		n += uint64(s.Partitions[i].Committed)
+	}
+	return n
 }

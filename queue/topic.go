@@ -38,6 +38,7 @@ type Topic[T any] struct {
 	// creditSize is what single events take from the budget at once.
 	creditSize int
 	plans      sync.Pool // of *plan, for routed batches
+	seen       topicSeen
 
 	_       [128]byte // what producers write is kept off the lines above
 	turnMu  sync.Mutex
@@ -82,6 +83,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		for _, p := range t.parts {
 			p.log = seglog.New[T](seglog.Config{SegmentSize: c.SegmentSize, Clock: t.clock})
 		}
+		t.look()
 		return t, nil
 	}
 	engine, err := openFileEngine(t)
@@ -89,6 +91,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		return nil, err // says "open topic" and the name already
 	}
 	t.disk = engine
+	t.look()
 	return t, nil
 }
 

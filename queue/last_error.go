@@ -1,0 +1,73 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock"
+)
+
+// maxErrorText bounds the text of an error in a picture, in bytes.
+const maxErrorText = 512
+
+// Kinds of a [GroupError].
+const (
+	KindHandler    = "handler"     // the handler failed events
+	KindDeadLetter = "dead letter" // the hook did not take them
+	KindCommit     = "commit"      // a commit could not be stored
+	KindRun        = "run"         // Run ended by it
+)
+
+// GroupError is a failure that befell a group.
+type GroupError struct {
+	Kind string // KindHandler, KindDeadLetter, KindCommit or KindRun
+	// Partition is where it happened, -1 when no single one can be named.
+	Partition int
+	// Offset of the first event that it concerns; of a commit, where it should
+	// have gone.
+	Offset   penstock.Offset
+	Text     string // at most 512 bytes
+	DiskFull bool   // it matches penstock.ErrDiskFull
+	Time     time.Time
+}
+
+// noteError keeps an error as the group's last one. It is safe for concurrent
+// use, and not for hot paths.
+func (g *Group[T]) noteError(kind string, partition int, at penstock.Offset, err error) {
+	g.seen.lastError.Store(&GroupError{
+		Kind: kind, Partition: partition, Offset: at,
+		Text: errorText(err), DiskFull: matches(err, penstock.ErrDiskFull), Time: time.Now(),
+	})
+}
+
+// errorText returns what an error says, in valid UTF-8 and in at most
+// maxErrorText bytes. An Error method that panics says so.
+func errorText(err error) string {
+	return bounded(fmt.Sprintf("%v", err))
+}
+
+func bounded(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxErrorText {
+		return s
+	}
+	const more = "…"
+	cut := maxErrorText - len(more)
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + more
+}
+
+// matches is errors.Is with a user's error, whose methods may panic.
+func matches(err, target error) (is bool) {
+	defer func() {
+		if recover() != nil {
+			is = false
+		}
+	}()
+	return errors.Is(err, target)
+}

@@ -1,0 +1,344 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/settle"
+)
+
+// How long a handler runs, or nothing is committed, before somebody wonders.
+const (
+	busyAfter    = time.Second
+	stuckAfter   = 30 * time.Second
+	stalledAfter = 5 * time.Second
+	behindAfter  = time.Second // of the oldest event
+)
+
+// topicFacts are what a group's state depends on beyond the group.
+type topicFacts struct {
+	closed  bool
+	fault   error // of a partition in which the group has events to read; nil when there is none
+	faulted int   // which one
+	full    bool
+	waiting int // producers
+}
+
+// explain fills in the states of a topic and its groups.
+func (s *Stats) explain(now time.Time) {
+	full := s.Capacity > 0 && s.Retained >= uint64(s.Capacity) || s.CapacityBytes > 0 && s.UsedBytes >= s.CapacityBytes ||
+		s.WaitingProducers > 0
+	slowest := &GroupStats{}
+	for _, list := range [][]GroupStats{s.Groups, s.Stored} {
+		for i := range list {
+			if list[i].Lag > slowest.Lag {
+				slowest = &list[i]
+			}
+		}
+	}
+	slowest.HoldsBack = full
+	for _, list := range [][]GroupStats{s.Groups, s.Stored} {
+		for i := range list {
+			g := &list[i]
+			facts := topicFacts{closed: s.Closed, full: full, waiting: s.WaitingProducers}
+			for p := range s.Partitions {
+				if fault := s.Partitions[p].Fault; fault != nil && facts.fault == nil && p < len(g.Partitions) && g.Partitions[p].Lag > 0 {
+					facts.fault, facts.faulted = fault, p
+				}
+			}
+			g.explain(now, facts)
+		}
+	}
+	s.State, s.Why = whyTopic(s, full, slowest.Name)
+}
+
+// whyTopic says what ails a topic.
+func whyTopic(s *Stats, full bool, slowest string) (State, string) {
+	if s.Closed {
+		return Closed, "the topic is closed"
+	}
+	for i := range s.Partitions {
+		if err := s.Partitions[i].Fault; err != nil {
+			return Faulted, fmt.Sprintf("partition %d takes no events: %s", i, errorText(err))
+		}
+	}
+	switch {
+	case s.DiskFull:
+		return DiskFull, "the disk was full at the last append"
+	case full && len(s.Groups)+len(s.Stored) == 0:
+		return NoGroup, "the topic is full and has no group to make room" + waitingProducers(s.WaitingProducers)
+	case full:
+		return Full, fmt.Sprintf("the topic is full; group %s has the most to commit%s", slowest, waitingProducers(s.WaitingProducers))
+	case s.Retained == 0 && s.In == 0:
+		return Idle, "nothing to read"
+	case len(s.Groups)+len(s.Stored) == 0 && s.Capacity > 0:
+		return NoGroup, "no group reads the topic, so nothing gives its capacity back"
+	}
+	return Moving, "takes events"
+}
+
+func waitingProducers(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return "; " + count(uint64(n), "request of a producer waits", "requests of producers wait")
+}
+
+// explain fills in State and Why.
+func (s *GroupStats) explain(now time.Time, facts topicFacts) {
+	s.State, s.Why = why(s, now, facts)
+	if s.HoldsBack && !facts.closed {
+		s.Why += "; the topic is full because of this group" + waitingProducers(facts.waiting)
+	}
+}
+
+// why says why a group is not moving, or that it is. What stops it for good
+// comes first, then what somebody did, then what it waits for. It is a pure
+// function of the picture.
+func why(s *GroupStats, now time.Time, facts topicFacts) (State, string) {
+	if facts.closed {
+		return Closed, "the group is closed"
+	}
+	for _, step := range []func(*GroupStats, time.Time, topicFacts) (State, string, bool){
+		whyBroken, whyPaused, whyUnattended, whyInHandler, whyBlocked, whyHeld,
+	} {
+		if state, text, ok := step(s, now, facts); ok {
+			return state, text
+		}
+	}
+	return whyMoving(s)
+}
+
+// whyBroken: nothing goes on before somebody acts.
+func whyBroken(s *GroupStats, now time.Time, facts topicFacts) (State, string, bool) {
+	if facts.fault != nil {
+		return Faulted, fmt.Sprintf("partition %d is faulted: %s%s", facts.faulted, errorText(facts.fault), behind(s)), true
+	}
+	for i := range s.Run.Blocked {
+		if b := &s.Run.Blocked[i]; b.Kind == settle.Faulted {
+			return Faulted, fmt.Sprintf("partition %d: %s%s", b.Partition, b.Reason, behind(s)), true
+		}
+	}
+	e := s.LastError
+	switch {
+	case !s.Run.Running && s.Run.EndedBy != "":
+		return Ended, fmt.Sprintf("Run ended %s ago and nobody runs the group: %s%s", span(now.Sub(s.Run.Ended)), s.Run.EndedBy, behind(s)), true
+	case e == nil || e.Kind != KindCommit || e.Partition < 0 || e.Partition >= len(s.Partitions) ||
+		s.Partitions[e.Partition].Committed >= e.Offset:
+		return 0, "", false
+	case e.DiskFull:
+		return DiskFull, fmt.Sprintf("the disk is full: the commit of partition %d to offset %d could not be stored: %s",
+			e.Partition, e.Offset, e.Text), true
+	}
+	return CommitFailed, fmt.Sprintf("the commit of partition %d to offset %d failed %s ago: %s",
+		e.Partition, e.Offset, span(now.Sub(e.Time)), e.Text), true
+}
+
+func whyPaused(s *GroupStats, _ time.Time, _ topicFacts) (State, string, bool) {
+	if s.Paused {
+		return Paused, "paused by Pause" + behind(s), true
+	}
+	lag := uint64(0)
+	for _, p := range s.PausedPartitions {
+		if p < len(s.Partitions) {
+			lag += s.Partitions[p].Lag
+		}
+	}
+	if lag == 0 || lag < s.Lag { // nothing waits there, or other partitions go on
+		return 0, "", false
+	}
+	return Paused, "all that is left lies in paused partitions: " + partitionList(s.PausedPartitions) + behind(s), true
+}
+
+// whyUnattended: nobody reads.
+func whyUnattended(s *GroupStats, _ time.Time, _ topicFacts) (State, string, bool) {
+	if s.Lag == 0 {
+		return 0, "", false
+	}
+	switch {
+	case s.Consumers == 0:
+		return NoConsumer, "the group is not open; its position is stored on disk" + behind(s), true
+	case s.Use == useNames[unused], s.Use == useNames[pushed] && !s.Run.Running:
+		return NoConsumer, "no consumer is running" + behind(s), true
+	}
+	return 0, "", false
+}
+
+// whyInHandler: user code has not come back.
+func whyInHandler(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
+	if len(s.Run.Calls) == 0 {
+		return 0, "", false
+	}
+	c := &s.Run.Calls[0]
+	age := now.Sub(c.Since)
+	if age < busyAfter {
+		return 0, "", false
+	}
+	text := fmt.Sprintf("handler has been running for %s on partition %d offset %d%s", span(age), c.Partition, c.Offset, behind(s))
+	if age < stuckAfter {
+		return Busy, text, true
+	}
+	return Stuck, text, true
+}
+
+// blockedStates are the states that the reasons of the settlement machine
+// lead to.
+var blockedStates = [...]State{
+	settle.Retrying: Retrying, settle.DeadLettering: NotTaken, settle.RetryLogFull: RetryLogFull,
+	settle.NotLogged: NotLogged, settle.WindowFull: WindowFull, settle.Faulted: Faulted,
+}
+
+// whyBlocked: events of a partition wait for one in their way.
+func whyBlocked(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
+	worst, state := -1, Idle
+	for i := range s.Run.Blocked {
+		if k := s.Run.Blocked[i].Kind; int(k) < len(blockedStates) && blockedStates[k] > state {
+			worst, state = i, blockedStates[k]
+		}
+	}
+	if worst < 0 {
+		return 0, "", false
+	}
+	b := &s.Run.Blocked[worst]
+	text := fmt.Sprintf("partition %d: %s", b.Partition, b.Reason)
+	if wait := b.Due.Sub(now); !b.Due.IsZero() && wait > 0 {
+		text += ", due in " + span(wait)
+	}
+	if n := len(s.Run.Blocked) - 1; n > 0 {
+		text += "; " + count(uint64(n), "more partition waits", "more partitions wait") + " likewise"
+	}
+	return state, text, true
+}
+
+// whyHeld: the group is told to go slowly, or does.
+func whyHeld(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
+	switch {
+	case s.Lag == 0 && s.Parked.Keys > 0:
+		text := "all is read; " + count(uint64(s.Parked.Keys), "key is", "keys are") + " parked"
+		if !s.Parked.Oldest.IsZero() {
+			text += ", the longest for " + span(now.Sub(s.Parked.Oldest))
+		}
+		if s.Parked.Reason != "" {
+			text += ": " + s.Parked.Reason
+		}
+		return Parked, text, true
+	case s.Lag == 0:
+		return 0, "", false
+	case s.RateLimited:
+		return RateLimited, "held to " + rate(s.Rate) + " by Rate" + behind(s), true
+	case s.Out > 0 && s.Out < s.In && s.LagTime >= behindAfter && s.Drain == NeverDrains:
+		return Behind, fmt.Sprintf("falls behind: takes %s of the %s that come in%s", rate(s.Out), rate(s.In), handlerPace(s)+behind(s)), true
+	}
+	return 0, "", false
+}
+
+// handlerPace says how long a call of the handler takes, when that is known.
+func handlerPace(s *GroupStats) string {
+	if s.Run.Batches == 0 || s.Run.HandlerTime == 0 {
+		return ""
+	}
+	each := s.Run.HandlerTime / time.Duration(s.Run.Batches)
+	return fmt.Sprintf(", its handler takes %s for %.3g events", span(each), float64(s.Run.Delivered)/float64(s.Run.Batches))
+}
+
+func whyMoving(s *GroupStats) (State, string) {
+	switch {
+	case s.Lag == 0:
+		return Idle, "nothing to read"
+	case s.Out == 0 && s.Still >= stalledAfter && s.LagTime >= stalledAfter:
+		return Stalled, fmt.Sprintf("nothing has been committed for %s%s%s", span(s.Still), usedBy(s), behind(s))
+	case s.Drain == NeverDrains:
+		return Moving, "moving" + behind(s)
+	case s.Lag > 0 && float64(s.Lag) <= s.Out:
+		return Moving, "moving, keeps up"
+	}
+	return Moving, "moving, drains in " + span(s.Drain) + behind(s)
+}
+
+// usedBy says whom to ask why nothing is committed.
+func usedBy(s *GroupStats) string {
+	if s.Use == useNames[pulled] {
+		return " by its pull consumers"
+	}
+	if s.Use == useNames[readAhead] {
+		return " by its readers"
+	}
+	return ""
+}
+
+// behind says how much there is to read.
+func behind(s *GroupStats) string {
+	if s.Lag == 0 {
+		return ""
+	}
+	text := "; " + count(s.Lag, "event waits", "events wait")
+	if s.LagTime > 0 {
+		text += ", the oldest for " + span(s.LagTime)
+	}
+	return text
+}
+
+func count(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + many
+}
+
+// grouped writes a number with commas between thousands.
+func grouped(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// rate writes a rate in three digits.
+func rate(r float64) string {
+	if r >= 1000 {
+		return grouped(uint64(r+0.5)) + "/s"
+	}
+	return strconv.FormatFloat(r, 'g', 3, 64) + "/s"
+}
+
+// span writes a duration for people: two units at most, three digits below a
+// second.
+func span(d time.Duration) string {
+	day := 24 * time.Hour
+	switch {
+	case d < 0:
+		return "-" + span(-d)
+	case d < time.Microsecond:
+		return d.String()
+	case d < time.Millisecond:
+		return d.Round(10 * time.Nanosecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < day:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
+
+// partitionList names partitions, at most eight.
+func partitionList(list []int) string {
+	var b strings.Builder
+	for i, p := range list {
+		if i == 8 {
+			fmt.Fprintf(&b, " and %d more", len(list)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(p))
+	}
+	return b.String()
+}
