@@ -260,10 +260,10 @@ func (e *fileEngine[T]) reclaim() {
 
 // tryAppend encodes all events, then hands each partition its frame. Nothing is
 // appended when one cannot be encoded, is too large, or goes to a partition
-// that takes no appends. It blocks while more than 16 MiB of frames wait in a
-// partition (segfile.Config.MaxPending), which ends with ctx before anything is
-// on its way, and without a receipt until the level is reached, which does not
-// (BQ-20).
+// that takes no appends. It blocks while more than 16 MiB of frames wait in one
+// of the partitions (segfile.Config.MaxPending), which ends with ctx, since
+// nothing is on its way then, and without a receipt until the level is reached,
+// which does not (BQ-20).
 func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
 	r := e.requests.Get().(*request)
 	defer func() {
@@ -286,14 +286,36 @@ func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penst
 			return err
 		}
 	}
+	if err := e.reserve(ctx, r); err != nil {
+		r.drop()
+		return err
+	}
 	if receipt != nil {
 		return e.appendAsync(ctx, r, receipt)
 	}
 	return e.appendSync(ctx, r)
 }
 
-// handOver gives part i its partition. While the partition has no room, ctx
-// ends the wait for the first part, of which nothing is on its way yet.
+// reserve waits for room in every partition before the first frame is handed
+// over: afterwards ctx could not end the wait for the next without tearing the
+// request. A single frame waits when it is handed over. The parts are in the
+// order of their partitions, so requests do not wait for each other in a
+// circle.
+func (e *fileEngine[T]) reserve(ctx context.Context, r *request) error {
+	if len(r.parts) < 2 {
+		return nil
+	}
+	for i := range r.parts {
+		p := &r.parts[i]
+		if err := e.log.Partition(p.index).Reserve(ctx, p.frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handOver gives part i its partition. ctx can refuse the first part only;
+// none of several waits for room, which is reserved.
 func (e *fileEngine[T]) handOver(ctx context.Context, i int, p *part) {
 	if i > 0 {
 		ctx = context.WithoutCancel(ctx)

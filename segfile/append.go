@@ -98,7 +98,8 @@ func (p *Partition) Check(f *Frame) error {
 // Append hands the frame to the partition: all of its records become readable
 // or none. It takes the frame over in every case. Frames appended one after
 // the other keep that order. Append blocks only while more than MaxPending
-// bytes wait, until there is room or ctx ends; at level written it writes the
+// bytes wait, until there is room or ctx ends, and not for a frame whose room
+// was reserved ([Partition.Reserve]); at level written it writes the
 // frame itself when nobody else is writing. An error means that nothing was
 // appended: it matches that of ctx, [penstock.ErrTooLarge], [penstock.ErrClosed],
 // or says why the partition takes no appends; see [Receipt.Wait] for the rest.
@@ -112,21 +113,22 @@ func (p *Partition) Append(ctx context.Context, f *Frame) (Receipt, error) {
 		return Receipt{}, fmt.Errorf("append partition %d: %w", p.id, err)
 	}
 	r := Receipt{n: f.Len(), level: p.cfg.Durability}
-	size := int64(f.Size())
 	p.mu.Lock()
-	if err := p.waitLocked(ctx, size); err != nil {
+	if err := p.reserveLocked(ctx, f); err != nil {
 		p.mu.Unlock()
 		f.Release()
 		return Receipt{}, fmt.Errorf("append partition %d: %w", p.id, err)
 	}
 	if !p.busy && p.cfg.Durability == penstock.Written {
 		p.busy = true
+		p.giveRoomLocked(f.room) // it does not wait
+		f.roomIn, f.room = nil, 0
 		p.mu.Unlock()
 		r.first, r.err = p.commitOne(f)
 		p.handOn()
 		return r, nil
 	}
-	r.g, r.i = p.collectLocked(f, size)
+	r.g, r.i = p.collectLocked(f)
 	start := !p.busy
 	p.busy = true
 	p.mu.Unlock()
@@ -137,38 +139,12 @@ func (p *Partition) Append(ctx context.Context, f *Frame) (Receipt, error) {
 	return r, nil
 }
 
-// waitLocked returns when size more bytes may wait. It runs with mu held and
-// gives it up while it blocks.
-func (p *Partition) waitLocked(ctx context.Context, size int64) error {
-	for {
-		switch {
-		case p.closing:
-			return penstock.ErrClosed
-		case p.fault != nil:
-			return p.fault
-		case p.broken != nil:
-			return p.broken
-		case p.pending == 0 || p.pending+size <= int64(p.cfg.MaxPending):
-			return nil
-		}
-		if p.room == nil {
-			p.room = make(chan struct{})
-		}
-		room := p.room
-		p.mu.Unlock()
-		select {
-		case <-room:
-			p.mu.Lock()
-		case <-ctx.Done():
-			p.mu.Lock()
-			return penstock.ContextError(ctx)
-		}
-	}
-}
-
-// collectLocked adds the frame to the group that is being collected.
-func (p *Partition) collectLocked(f *Frame, size int64) (*group, int) {
+// collectLocked adds the frame, and the room that it has, to the group that is
+// being collected.
+func (p *Partition) collectLocked(f *Frame) (*group, int) {
 	var g *group
+	size := f.room
+	f.roomIn, f.room = nil, 0
 	if n := len(p.queue); n > 0 && p.queue[n-1].bytes+size <= maxGroupBytes {
 		g = p.queue[n-1]
 	} else {
@@ -178,7 +154,6 @@ func (p *Partition) collectLocked(f *Frame, size int64) (*group, int) {
 	}
 	g.frames = append(g.frames, f)
 	g.bytes += size
-	p.pending += size
 	return g, len(g.frames) - 1
 }
 

@@ -17,10 +17,7 @@ func (p *Partition) close() error {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	if p.room != nil {
-		close(p.room)
-		p.room = nil
-	}
+	p.wakeRoomLocked()
 	p.mu.Unlock()
 	return p.do(p.finish, true)
 }

@@ -69,6 +69,9 @@ type Frame struct {
 	tag       penstock.ProducerTag
 	maxTime   int64
 	failed    func(error)
+
+	roomIn *Partition // where it has room reserved; nil when nowhere
+	room   int64      // how much
 }
 
 // pooledFrame bounds the buffers that the pool keeps.
@@ -85,8 +88,10 @@ func NewFrame(records int) *Frame {
 	return f
 }
 
-// Release gives the frame back without an append.
+// Release gives the frame back without an append, and the room that was
+// reserved for it.
 func (f *Frame) Release() {
+	f.leaveRoom()
 	if cap(f.buf) > pooledFrame {
 		f.buf = nil
 	}

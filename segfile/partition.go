@@ -50,8 +50,8 @@ type Partition struct {
 	busy    bool // the baton is held
 	queue   []*group
 	tasks   []*task
-	pending int64         // bytes in queue
-	room    chan struct{} // closed when pending falls; nil when nobody waits
+	pending int64         // bytes in queue, and reserved for frames to come
+	freed   chan struct{} // closed when pending falls; nil when nobody waits
 	closing bool
 	broken  error                  // first failed write or sync; sticky
 	fault   *penstock.CorruptError // damage found at open
@@ -99,7 +99,7 @@ type Stats struct {
 	Written   penstock.Offset // behind the last event handed to the operating system
 	Segments  int
 	Bytes     penstock.Bytes // from the start of the first segment to the end of the last frame
-	Pending   penstock.Bytes // waiting for the committer
+	Pending   penstock.Bytes // waiting for the committer, or reserved to
 	Frames    uint64         // appended in this session
 	Groups    uint64         // group commits in this session
 	Syncs     uint64         // data syncs in this session
@@ -254,10 +254,6 @@ func (p *Partition) nextLocked() (*group, *task) {
 	g := p.queue[0]
 	p.queue[0] = nil
 	p.queue = p.queue[1:]
-	p.pending -= g.bytes
-	if p.room != nil {
-		close(p.room)
-		p.room = nil
-	}
+	p.giveRoomLocked(g.bytes)
 	return g, nil
 }

@@ -215,7 +215,8 @@ func (p *Partition) makeSpare(size int64) (vfs.File, error) {
 // takeSpare returns the prepared file, or makes one.
 func (p *Partition) takeSpare() (vfs.File, int64, error) {
 	p.mu.Lock()
-	if busy := p.spare.busy; busy != nil {
+	for p.spare.busy != nil { // again: what was prepared may be given up before we look
+		busy := p.spare.busy
 		p.mu.Unlock()
 		<-busy
 		p.mu.Lock()

@@ -226,6 +226,70 @@ func TestAppendWaitsWhileTooMuchIsPending(t *testing.T) {
 	})
 }
 
+// TestReservedRoomIsUsedOnceAndGivenBack: a frame with room reserved is appended
+// without waiting, counts once, and gives its room back when it is released or
+// when Close refuses it.
+func TestReservedRoomIsUsedOnceAndGivenBack(t *testing.T) {
+	for _, level := range []penstock.Durability{penstock.Synced, penstock.Written} {
+		synctest.Test(t, func(t *testing.T) {
+			m := vfs.NewMem()
+			c := small(m, "data")
+			c.Durability, c.MaxPending = level, 200
+			l, err := Open(c)
+			must(t, err)
+			defer l.Close()
+			p := l.Partition(0)
+			frame := func() *Frame {
+				f := NewFrame(1)
+				f.Add([]byte("record"))
+				return f
+			}
+			size := penstock.Bytes(frame().Size())
+			a, b := frame(), frame()
+			must(t, p.Reserve(t.Context(), a))
+			must(t, p.Reserve(t.Context(), a)) // it has room
+			must(t, p.Reserve(t.Context(), b))
+			if n := p.Stats().Pending; n != 2*size {
+				t.Fatalf("%v reserved for two frames of %v", n, size)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			late := frame()
+			wantErr(t, p.Reserve(ctx, late), context.DeadlineExceeded)
+			late.Release()
+			waits := make(chan error)
+			go func() { // ends when b has given its room back; received below
+				f := frame()
+				err := p.Reserve(t.Context(), f)
+				f.Release()
+				waits <- err
+			}()
+			synctest.Wait()
+			r, err := p.Append(t.Context(), a) // does not wait
+			must(t, err)
+			_, err = r.Wait(t.Context())
+			must(t, err)
+			b.Release()
+			must(t, <-waits)
+			if n := p.Stats().Pending; n != 0 {
+				t.Errorf("%v are reserved in the end", n)
+			}
+			f := frame()
+			must(t, p.Reserve(t.Context(), f))
+			must(t, l.Close())
+			_, err = p.Append(t.Context(), f)
+			wantErr(t, err, penstock.ErrClosed)
+			f = frame()
+			wantErr(t, p.Reserve(t.Context(), f), penstock.ErrClosed)
+			f.Release()
+			if n := p.Stats().Pending; n != 0 {
+				t.Errorf("%v are reserved after Close", n)
+			}
+			wantErr(t, p.Reserve(t.Context(), NewFrame(0)), penstock.ErrInvalid)
+		})
+	}
+}
+
 func TestCloseSyncsAndMarksClean_QC74(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := vfs.NewMem()
