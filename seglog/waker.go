@@ -50,6 +50,10 @@ const wordBits = 64
 // An appender whose consumer is busy pays one load of a word that the consumer
 // writes once per Take, not once per event.
 //
+// (5) Ring is (2) with rung in the place of the dirty bits: it sets rung, then
+// looks at parked; Wait stores parked = 1, then looks at rung. Wait clears it
+// before it returns, so what was done before Ring is seen after Wait.
+//
 // Invariants: parked is 1 only while the consumer is in Wait. ready holds at
 // most one token.
 type Waker struct {
@@ -58,6 +62,7 @@ type Waker struct {
 
 	_      [cacheLine]byte
 	parked atomic.Uint32
+	rung   atomic.Bool
 	closed atomic.Bool
 	_      [cacheLine]byte
 }
@@ -127,14 +132,22 @@ func (w *Waker) Take(i int) uint64 {
 	return w.dirty[i].Swap(0)
 }
 
+// Ring makes the Wait that is under way, or else the next one, return nil: it
+// says that something changed that belongs to no place. It does not block.
+func (w *Waker) Ring() {
+	if !w.rung.Swap(true) {
+		w.wake()
+	}
+}
+
 // Close makes this and every later Wait return [penstock.ErrClosed].
 func (w *Waker) Close() {
 	w.closed.Store(true)
 	w.wake()
 }
 
-// Wait blocks until a place is dirty, and returns nil then, or when alarm
-// fires (a nil alarm never does). It returns [penstock.ErrClosed] after Close,
+// Wait blocks until a place is dirty, and returns nil then, after Ring, or when
+// alarm fires (a nil alarm never does). It returns [penstock.ErrClosed] after Close,
 // and an error that matches ctx.Err() and its cause when ctx ends first. It may
 // return nil with nothing new; callers look and wait again.
 func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
@@ -143,8 +156,9 @@ func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
 		w.parked.Store(0)
 		return penstock.ErrClosed
 	}
-	if w.anyDirty() {
+	if w.anyDirty() || w.rung.Load() {
 		w.parked.Store(0)
+		w.answer()
 		return nil
 	}
 	select {
@@ -155,10 +169,18 @@ func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
 		return penstock.ContextError(ctx)
 	}
 	w.parked.Store(0)
+	w.answer()
 	if w.closed.Load() {
 		return penstock.ErrClosed
 	}
 	return nil
+}
+
+// answer clears rung; the caller looks at what changed after that.
+func (w *Waker) answer() {
+	if w.rung.Load() {
+		w.rung.Store(false)
+	}
 }
 
 func (w *Waker) anyDirty() bool {

@@ -163,3 +163,55 @@ func TestStaleTokenCostsOneLook(t *testing.T) {
 		}
 	})
 }
+
+// TestNoRingIsLost lets several goroutines change a number and ring while the
+// consumer looks at it and sleeps.
+func TestNoRingIsLost(t *testing.T) {
+	const ringers, each = 3, 20_000
+	w := NewWaker(1)
+	var changes atomic.Int64
+	var group sync.WaitGroup
+	for range ringers {
+		group.Go(func() { // ends after its changes; waited for below
+			for i := range each {
+				changes.Add(1)
+				w.Ring()
+				if i%50 == 0 {
+					runtime.Gosched() // gives the consumer time to park
+				}
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a ring was lost"))
+	defer cancel()
+	for changes.Load() < ringers*each {
+		if err := w.Wait(ctx, nil); err != nil {
+			t.Fatalf("%d of %d seen: %v", changes.Load(), ringers*each, err)
+		}
+	}
+	group.Wait()
+}
+
+func TestRingIsKeptForTheNextWaitAndNotLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWaker(1)
+		w.Ring()
+		w.Ring()
+		if err := w.Wait(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+		if bits := w.Take(0); bits != 0 {
+			t.Errorf("Ring marked places %b", bits)
+		}
+		begin := time.Now()
+		time.AfterFunc(time.Minute, w.Ring)
+		for time.Since(begin) < time.Minute { // a stale token costs one look
+			if err := w.Wait(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if looks := time.Since(begin); looks != 0 && looks != time.Minute {
+				t.Errorf("woken after %v", looks)
+			}
+		}
+	})
+}
