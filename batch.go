@@ -108,6 +108,9 @@ func (b Batch[T]) Attempt(i int) int {
 	return max(b.d.Attempt, 1)
 }
 
+// Reason returns why the batch was delivered with the size that it has.
+func (b Batch[T]) Reason() FlushReason { return b.d.Reason }
+
 // Time returns when event i was produced (if its producer said so) or
 // appended. Events of one append share one time.
 func (b Batch[T]) Time(i int) time.Time {
@@ -190,7 +193,8 @@ type Delivery struct {
 	Tokens    []Token   // nil, or one per event
 	Times     []TimeRun // in order; may cover fewer events than the batch
 	Metas     []Meta    // nil, or one per event
-	Carrier   any       // the carrier's own, to find itself again; see [Batch.Ticket]
+	Reason    FlushReason
+	Carrier   any // the carrier's own, to find itself again; see [Batch.Ticket]
 
 	mu       sync.Mutex
 	gen      uint64
