@@ -22,6 +22,8 @@ const (
 	abandonAfter = time.Second
 )
 
+var errNoHandler = errors.New("the factory returned no handler")
+
 var errDrainOver = fmt.Errorf("the drain is over: %w", context.DeadlineExceeded)
 
 // push is what a group keeps of Run between two runs of it.
@@ -47,7 +49,8 @@ const (
 // finished; handlers is cancelled, and nothing is tried again.
 type run[T any] struct {
 	group      *Group[T]
-	handle     penstock.Handler[T]
+	handle     penstock.Handler[T]                  // nil with a factory
+	factory    func() (penstock.Handler[T], func()) // nil with a handler
 	intake     context.Context
 	handlers   context.Context
 	step       atomic.Int32 // of the end: what intake and handlers say, at the cost of a load
@@ -101,23 +104,42 @@ type run[T any] struct {
 // when reading or committing fails, or one that matches [penstock.ErrClosed]
 // when group or topic were closed.
 func (g *Group[T]) Run(ctx context.Context, h penstock.Handler[T]) error {
-	if err := g.run(ctx, h); err != nil {
-		return fmt.Errorf("topic %q: group %q: %w", g.topic.config.Name, g.name, err)
+	if h == nil {
+		return g.named(&penstock.FieldError{Field: "handler", Reason: "is nil"})
 	}
-	return nil
+	return g.named(g.run(ctx, &run[T]{handle: h}))
 }
 
-func (g *Group[T]) run(ctx context.Context, h penstock.Handler[T]) error {
-	if h == nil {
-		return &penstock.FieldError{Field: "handler", Reason: "is nil"}
+// RunFactory is [Group.Run] with a fresh handler for each batch. open is called
+// for each batch and returns the handler for it and, unless there is nothing to
+// dispose of, a function that is called once when the handler has ended,
+// whether it returned, panicked or called runtime.Goexit. A handler is called
+// once and never after that function. A panic of open or of that function, and
+// a handler that is nil, fail the batch like a panic of the handler. Several
+// consumers and workers call open at the same time.
+func (g *Group[T]) RunFactory(ctx context.Context, open func() (h penstock.Handler[T], dispose func())) error {
+	if open == nil {
+		return g.named(&penstock.FieldError{Field: "open", Reason: "is nil"})
 	}
+	return g.named(g.run(ctx, &run[T]{factory: open}))
+}
+
+// named says which group of which topic an error is about.
+func (g *Group[T]) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("topic %q: group %q: %w", g.topic.config.Name, g.name, err)
+}
+
+func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 	if g.closed.Load() {
 		return penstock.ErrClosed
 	}
 	if err := g.claim(pushed); err != nil {
 		return err
 	}
-	r := &run[T]{group: g, handle: h, done: make(chan struct{}), failed: make(chan struct{})}
+	r.group, r.done, r.failed = g, make(chan struct{}), make(chan struct{})
 	live := context.WithoutCancel(ctx) // panics when ctx is nil; nothing has begun yet
 	pushers, err := g.startPushing()
 	if err != nil {
@@ -238,6 +260,9 @@ func (r *run[T]) stopping() bool { return r.step.Load() != delivering }
 
 // over reports whether nothing is to be tried again.
 func (r *run[T]) over() bool { return r.step.Load() == over }
+
+// where names the run in a PanicError.
+func (r *run[T]) where() string { return "group " + r.group.name }
 
 // policy is the group's retry policy for Run. Without a place for dead letters
 // there is no last attempt.

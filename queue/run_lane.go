@@ -11,17 +11,6 @@ import (
 	"github.com/penstock/penstock/settle"
 )
 
-// flushReason is why a batch was delivered with the size that it had.
-type flushReason uint8
-
-const (
-	flushLinger flushReason = iota // Linger was over, or there is none
-	flushCount                     // BatchMax was reached
-	flushBytes                     // BatchBytes was reached
-	flushRetry                     // failed events come again
-	flushReasons
-)
-
 // maxCause bounds the text of an error that a dead letter carries.
 const maxCause = 4096
 
@@ -40,7 +29,7 @@ type lane[T any] struct {
 	lingerUntil time.Time // zero while no batch waits to be filled
 	storeAt     time.Time // zero while nothing is to be stored
 	troubled    bool      // an event failed and is not settled
-	reason      flushReason
+	reason      penstock.FlushReason
 	sizedFrom   penstock.Offset // sized events from here on have sizedBytes
 	sized       int
 	sizedBytes  penstock.Bytes
@@ -66,9 +55,9 @@ func (l *lane[T]) begin() error {
 	return nil
 }
 
-// next takes the next batch, or returns no values when there is none now. With
-// stopping set it takes only what failed before.
-func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
+// next makes j the call for the next batch, and reports false when there is
+// none now. With stopping set it takes only what failed before.
+func (l *lane[T]) next(j *job[T], stopping bool) (bool, error) {
 	max := min(l.group.config.BatchMax, settle.WindowMax)
 	fresh := l.consumer.isPending(l.index)
 	due, again := l.machine.Due()
@@ -78,7 +67,7 @@ func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
 	}
 	if again && now.Before(due) || !again && stopping {
 		l.lingerUntil = time.Time{}
-		return settle.Span{}, nil, nil
+		return false, nil
 	}
 	if at := l.machine.Position(); l.cur.read != at {
 		l.cur.seek(at)
@@ -86,34 +75,44 @@ func (l *lane[T]) next(stopping bool) (settle.Span, []T, error) {
 		fresh = true
 	}
 	if !again && l.filling(now, max) {
-		return settle.Span{}, nil, nil
+		return false, nil
 	}
 	if fresh && int(l.cur.limit-l.cur.read) < max {
 		if err := l.consumer.refill(l.index, l.cur, max); err != nil {
-			return settle.Span{}, nil, err
+			return false, err
 		}
 	}
 	n := min(int(l.cur.limit-l.cur.read), max)
 	if n == 0 {
 		l.idle()
-		return settle.Span{}, nil, nil
+		return false, nil
 	}
-	l.reason = flushLinger
+	l.reason = penstock.FlushLinger
 	if n == max {
-		l.reason = flushCount
+		l.reason = penstock.FlushCount
 	}
 	n = l.cutToBytes(n)
 	if again {
-		l.reason = flushRetry
-	} else if l.reason == flushLinger && l.lingers(now) {
-		return settle.Span{}, nil, nil
+		l.reason = penstock.FlushRetry
+	} else if l.reason == penstock.FlushLinger && l.lingers(now) {
+		return false, nil
 	}
 	span, ok := l.machine.Next(now, l.cur.read+penstock.Offset(n), n)
 	if !ok {
-		return settle.Span{}, nil, nil
+		return false, nil
 	}
 	l.lingerUntil = time.Time{}
-	return span, l.cur.take(span.Len()), nil
+	l.take(j, span)
+	return true, nil
+}
+
+// take makes j the call for a span that begins where the cursor stands.
+func (l *lane[T]) take(j *job[T], span settle.Span) {
+	j.lane, j.span, j.values, j.delivery = l, span, l.cur.take(span.Len()), &l.cur.delivery
+	j.delivery.Attempt, j.delivery.Reason = span.Attempt, l.reason
+	if span.DeadLetter {
+		j.dead = l.deadEvents(j.dead[:0], span, j.values)
+	}
 }
 
 // filling reports whether a batch waits for more events, as far as that can be
@@ -153,13 +152,13 @@ func (l *lane[T]) cutToBytes(n int) int {
 	for l.sized < n {
 		size := max(0, l.group.topic.config.Size(l.cur.win.Values[first+l.sized]))
 		if l.sized > 0 && size > limit-l.sizedBytes {
-			l.reason = flushBytes
+			l.reason = penstock.FlushBytes
 			return l.sized
 		}
 		l.sized++
 		if size >= limit-l.sizedBytes {
 			l.sizedBytes = limit
-			l.reason = flushBytes
+			l.reason = penstock.FlushBytes
 			return l.sized
 		}
 		l.sizedBytes += size

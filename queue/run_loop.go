@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -14,7 +13,7 @@ import (
 // pusher delivers the partitions of one consumer. It belongs to the goroutine
 // of its loop while a run lasts; only what its comments say is read by others.
 //
-// Invariant: at most one span is in hand, and only while user code runs.
+// Invariant: a span is in hand only while user code runs.
 type pusher[T any] struct {
 	group    *Group[T]
 	consumer *Consumer[T]
@@ -26,19 +25,9 @@ type pusher[T any] struct {
 	timer    *time.Timer
 
 	run    *run[T]
-	hand   inHand[T]
-	inUser bool   // user code runs on this goroutine
-	stack  []byte // where runtime.Goexit was called
+	job    job[T] // the one that is made next, or whose user code runs
 	noise  noise
-	dead   []penstock.Event[T] // scratch
-	failed []settle.Outcome    // scratch
-}
-
-// inHand is the span that user code has.
-type inHand[T any] struct {
-	lane   *lane[T] // nil when there is none
-	span   settle.Span
-	values []T
+	failed []settle.Outcome // scratch
 }
 
 func newPusher[T any](g *Group[T], c *Consumer[T]) *pusher[T] {
@@ -51,7 +40,7 @@ func newPusher[T any](g *Group[T], c *Consumer[T]) *pusher[T] {
 
 // begin prepares for a run: what an earlier one left unsettled comes again.
 func (p *pusher[T]) begin() error {
-	p.hand, p.inUser, p.stack = inHand[T]{}, false, nil
+	p.job.reset()
 	for _, l := range p.lanes {
 		if err := l.begin(); err != nil {
 			return err
@@ -68,18 +57,16 @@ func (p *pusher[T]) loop() {
 		if ended {
 			return
 		}
-		if p.inUser && p.stack != nil {
+		if p.job.exited() {
 			go p.loop() // takes the place of this goroutine, which ends here
 			return
 		}
-		p.end(&penstock.PanicError{Where: p.where(), Value: recover(), Stack: debug.Stack()})
+		p.end(&penstock.PanicError{Where: p.run.where(), Value: recover(), Stack: debug.Stack()})
 	}()
 	err := p.deliverAll()
 	ended = true
 	p.end(err)
 }
-
-func (p *pusher[T]) where() string { return fmt.Sprintf("group %s", p.group.name) }
 
 // end commits what is settled and leaves the run.
 func (p *pusher[T]) end(err error) {
@@ -107,8 +94,8 @@ func (p *pusher[T]) end(err error) {
 
 // deliverAll delivers batch after batch until the run is over.
 func (p *pusher[T]) deliverAll() error {
-	if p.inUser { // the goroutine before this one ended in user code
-		if err := p.settle(nil); err != nil {
+	if p.job.exited() { // and with it the goroutine before this one
+		if err := p.settle(&p.job); err != nil {
 			return err
 		}
 	}
@@ -141,13 +128,13 @@ func (p *pusher[T]) round() (busy bool, err error) {
 		if p.group.closed.Load() || p.run.over() {
 			return false, nil
 		}
-		span, values, err := l.next(p.run.stopping())
+		ok, err := l.next(&p.job, p.run.stopping())
 		if err != nil {
 			return busy, err
 		}
-		if values != nil {
+		if ok {
 			busy = true
-			if err := p.deliver(l, span, values); err != nil {
+			if err := p.deliver(&p.job); err != nil {
 				return busy, err
 			}
 		}
@@ -158,77 +145,34 @@ func (p *pusher[T]) round() (busy bool, err error) {
 	return busy, nil
 }
 
-// deliver hands one span to user code and settles it.
-func (p *pusher[T]) deliver(l *lane[T], span settle.Span, values []T) error {
-	p.hand = inHand[T]{l, span, values}
-	l.cur.delivery.Attempt = span.Attempt
+// deliver runs a job and settles it.
+func (p *pusher[T]) deliver(j *job[T]) error {
+	l := j.lane
 	if l.troubled {
 		l.noteWaiting()
 	}
-	if !span.DeadLetter {
-		p.own.delivered += uint64(len(values))
-		p.own.flushed[l.reason]++
+	if !j.span.DeadLetter {
+		p.own.delivered += uint64(len(j.values))
+		p.own.flushed[j.delivery.Reason]++
 	}
-	p.showBusy(l.cur.part.index, span.From, len(values))
-	if span.DeadLetter {
-		p.dead = l.deadEvents(p.dead[:0], span, values)
-		return p.settle(p.callDeadLetter(p.dead))
-	}
-	if p.group.config.AutoCommit {
-		if err := l.commitNow(span); err != nil {
+	p.showBusy(l.cur.part.index, j.span.From, len(j.values))
+	if p.group.config.AutoCommit && !j.span.DeadLetter {
+		if err := l.commitNow(j.span); err != nil {
 			return err
 		}
 	}
-	return p.settle(p.callHandler(penstock.NewBatch(values, &l.cur.delivery)))
+	j.call(p.run)
+	return p.settle(j)
 }
 
-// callHandler runs the handler. A panic becomes an error.
-func (p *pusher[T]) callHandler(b penstock.Batch[T]) (err error) {
-	p.inUser = true
-	defer p.caught(&err)
-	err = p.run.handle(p.run.handlers, b)
-	p.inUser = false
-	return err
-}
-
-// callDeadLetter runs the dead-letter hook. A panic becomes an error.
-func (p *pusher[T]) callDeadLetter(events []penstock.Event[T]) (err error) {
-	p.inUser = true
-	defer p.caught(&err)
-	err = p.group.options.deadLetter(p.run.handlers, events...)
-	p.inUser = false
-	return err
-}
-
-// caught is deferred around user code, which has not returned when inUser is
-// still set: it panicked, or called runtime.Goexit, which cannot be stopped.
-func (p *pusher[T]) caught(err *error) {
-	if !p.inUser {
-		return
-	}
-	stack := debug.Stack()
-	v := recover()
-	if v == nil {
-		p.stack = stack
-		return
-	}
-	p.inUser = false
-	*err = &penstock.PanicError{Where: p.where(), Value: v, Stack: stack}
-}
-
-// settle ends the delivery in hand, given what user code returned.
-func (p *pusher[T]) settle(err error) error {
-	if p.inUser { // it did not return, and did not panic with a value either
-		err = &penstock.PanicError{Where: p.where(), Stack: p.stack}
-		p.inUser, p.stack = false, nil
-	}
-	l, span := p.hand.lane, p.hand.span
+// settle ends a job.
+func (p *pusher[T]) settle(j *job[T]) error {
+	l, span, err := j.lane, j.span, j.result(p.run)
 	if !span.DeadLetter {
 		p.own.busyNanos += max(0, p.group.topic.clock.UnixNano()-p.own.stamp)
 	}
-	marked := l.cur.delivery.Settle()
-	p.hand = inHand[T]{}
-	clear(p.dead)
+	marked := j.delivery.Settle()
+	j.reset()
 	switch {
 	case p.group.config.AutoCommit && !span.DeadLetter:
 		p.noteFailures(l, span, marked, err)

@@ -69,6 +69,9 @@ type HandlerCall struct {
 // maxCalls bounds the list of calls in a picture.
 const maxCalls = 16
 
+// flushReasons is how many there are.
+const flushReasons = int(penstock.FlushRetry) + 1
+
 // pushCounts are written by one pusher and read by others.
 type pushCounts struct {
 	_            [128]byte
@@ -198,10 +201,10 @@ func (g *Group[T]) runStats() RunStats {
 		s.Delivered += c.delivered.Load()
 		s.Failed += c.failed.Load()
 		s.DeadLettered += c.deadLettered.Load()
-		s.FlushedByCount += c.flushed[flushCount].Load()
-		s.FlushedByBytes += c.flushed[flushBytes].Load()
-		s.FlushedByLinger += c.flushed[flushLinger].Load()
-		s.Retries += c.flushed[flushRetry].Load()
+		s.FlushedByCount += c.flushed[penstock.FlushCount].Load()
+		s.FlushedByBytes += c.flushed[penstock.FlushBytes].Load()
+		s.FlushedByLinger += c.flushed[penstock.FlushLinger].Load()
+		s.Retries += c.flushed[penstock.FlushRetry].Load()
 		s.Dropped += c.dropped.Load()
 		s.HandlerTime += time.Duration(c.busyNanos.Load())
 		if call, runs := p.call(); runs {

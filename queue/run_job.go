@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"runtime/debug"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/settle"
+)
+
+// job is one call of user code: of the handler with a batch, or of DeadLetter.
+// It is made by a lane, called, and settled, each of which ends before the next
+// begins.
+type job[T any] struct {
+	lane     *lane[T]
+	span     settle.Span
+	values   []T
+	delivery *penstock.Delivery  // of values
+	dead     []penstock.Event[T] // for DeadLetter
+
+	inUser bool   // user code was called and has not returned
+	stack  []byte // where it called runtime.Goexit
+	err    error  // what it returned
+}
+
+// reset forgets what keeps memory alive, and how the user code ended.
+func (j *job[T]) reset() {
+	j.values, j.inUser, j.stack, j.err = nil, false, nil, nil
+	if len(j.dead) > 0 {
+		clear(j.dead)
+		j.dead, j.span.Cause = j.dead[:0], nil
+	}
+}
+
+// call runs the user code. A panic becomes the job's error. runtime.Goexit
+// cannot be stopped: it ends the goroutine, and exited tells.
+func (j *job[T]) call(r *run[T]) {
+	j.inUser = true
+	defer j.caught(r)
+	switch {
+	case j.span.DeadLetter:
+		j.err = r.group.options.deadLetter(r.handlers, j.dead...)
+	case r.handle != nil:
+		j.err = r.handle(r.handlers, penstock.NewBatch(j.values, j.delivery))
+	default:
+		j.err = r.callFresh(penstock.NewBatch(j.values, j.delivery))
+	}
+	j.inUser = false
+}
+
+// callFresh calls a handler that exists for this one batch.
+func (r *run[T]) callFresh(b penstock.Batch[T]) error {
+	h, dispose := r.factory()
+	if dispose != nil {
+		defer dispose()
+	}
+	if h == nil {
+		return errNoHandler
+	}
+	return h(r.handlers, b)
+}
+
+// caught is deferred around user code, which has not returned when inUser is
+// still set: it panicked, or called runtime.Goexit.
+func (j *job[T]) caught(r *run[T]) {
+	if !j.inUser {
+		return
+	}
+	stack := debug.Stack()
+	v := recover()
+	if v == nil {
+		j.stack = stack
+		return
+	}
+	j.inUser = false
+	j.err = &penstock.PanicError{Where: r.where(), Value: v, Stack: stack}
+}
+
+// exited reports whether the user code ended its goroutine.
+func (j *job[T]) exited() bool { return j.inUser && j.stack != nil }
+
+// result returns what the user code returned.
+func (j *job[T]) result(r *run[T]) error {
+	if j.exited() {
+		return &penstock.PanicError{Where: r.where(), Stack: j.stack}
+	}
+	return j.err
+}
