@@ -96,12 +96,12 @@ func ExampleCompiledOnly() {}
 	}
 }
 
-func TestAModuleWhosePackageDoesNotBuildFails(t *testing.T) {
+// testSource runs the tests of a module with one package, whose only file has
+// this text, and returns what was written.
+func testSource(t *testing.T, source string, timeout time.Duration) string {
+	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":    "module broken\n\ngo 1.26.0\n",
-		"p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { undefined() }\n",
-	} {
+	for name, text := range map[string]string{"go.mod": "module broken\n\ngo 1.26.0\n", "p_test.go": source} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -110,13 +110,54 @@ func TestAModuleWhosePackageDoesNotBuildFails(t *testing.T) {
 	m := repo.Module{Path: "broken", Dir: dir, Rel: "."}
 	var all report
 	var out bytes.Buffer
-	if err := testModule(t.Context(), r, m, []string{"CGO_ENABLED=0"}, options{timeout: time.Minute}, &all, &out); err != nil {
+	if err := testModule(t.Context(), r, m, []string{"CGO_ENABLED=0"}, options{timeout: timeout}, &all, &out); err != nil {
 		all.problems = append(all.problems, err.Error())
 	}
 	if all.ok() {
 		t.Error("counts as ok")
 	}
-	if !strings.Contains(out.String(), "undefined: undefined") {
-		t.Errorf("the compiler's message is not shown:\n%s", out.String())
+	return out.String()
+}
+
+func TestAModuleWhosePackageDoesNotBuildFails(t *testing.T) {
+	out := testSource(t, "package p\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { undefined() }\n", time.Minute)
+	if !strings.Contains(out, "undefined: undefined") {
+		t.Errorf("the compiler's message is not shown:\n%s", out)
+	}
+}
+
+// TestStacksOfAHangAndOfAPanicAreShown: a test binary that runs out of time, or
+// is ended by a panic, says where it was.
+func TestStacksOfAHangAndOfAPanicAreShown(t *testing.T) {
+	for name, test := range map[string]struct {
+		body string
+		want []string
+	}{
+		"hang":                       {"hang(make(chan int))", []string{"test timed out after 2s", "UNFINISHED: broken TestA", "broken.hang("}},
+		"panic":                      {"panic(\"boom\")", []string{"panic: boom", "broken.TestA("}},
+		"panic of another goroutine": {"go panic(\"boom\"); hang(make(chan int))", []string{"panic: boom", "broken.TestA"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := testSource(t, "package p\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { "+test.body+" }\n\nfunc hang(c chan int) { <-c }\n", 2*time.Second)
+			for _, want := range test.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("no %q in:\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
+func TestOutputOfATestThatDidNotEndIsBounded(t *testing.T) {
+	line := `{"Action":"output","Package":"p","Test":"TestA","Output":"` + strings.Repeat("x", 1000) + `\n"}`
+	in := `{"Action":"output","Package":"p","Test":"TestA","Output":"first\n"}` + strings.Repeat(line, 100) +
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"last\n"}{"Action":"fail","Package":"p"}`
+	var out bytes.Buffer
+	if err := newResults().read(strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	if n := out.Len(); n > unfinishedMax+200 || strings.Contains(out.String(), "first") || !strings.Contains(out.String(), "last\n") {
+		t.Errorf("%d bytes of an unfinished test are shown: %.100q ... want the last %d", n, out.String(), unfinishedMax)
 	}
 }

@@ -65,9 +65,41 @@ func (r *results) take(e event, w io.Writer) {
 		if e.Action == "fail" {
 			fmt.Fprint(w, strings.Join(r.output[key], ""))
 		}
+		if e.Action == "fail" && e.Test == "" {
+			r.writeUnfinished(e.Package, w)
+		}
 		if e.Action != "skip" {
 			delete(r.output, key)
 		}
+	}
+}
+
+// unfinishedMax bounds what is shown of a test that did not end: the last of
+// it, where the stacks stand.
+const unfinishedMax = 64 << 10
+
+// writeUnfinished writes what was printed in the name of tests of a failed
+// package and not shown yet. `go test` files the panic of a test binary, and all
+// stacks when it ran out of time, under the test that printed last, which never
+// ends then, or has ended before.
+func (r *results) writeUnfinished(pkg string, w io.Writer) {
+	var tests []string
+	for key := range r.output {
+		if key.pkg == pkg && key.test != "" && r.outcome[key] != "skip" {
+			tests = append(tests, key.test)
+		}
+	}
+	slices.Sort(tests)
+	for _, test := range tests {
+		key := testKey{pkg, test}
+		text := strings.Join(r.output[key], "")
+		delete(r.output, key)
+		fmt.Fprintf(w, "--- UNFINISHED: %s %s\n", pkg, test)
+		if left := len(text) - unfinishedMax; left > 0 {
+			fmt.Fprintf(w, "(%d bytes left out)\n", left)
+			text = text[left:]
+		}
+		fmt.Fprint(w, text)
 	}
 }
 
