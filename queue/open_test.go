@@ -223,7 +223,7 @@ func TestWarningsNameTheTopic(t *testing.T) {
 		produce(t, topic, 1)
 		waiting := start(t, func() error { return topic.Produce(t.Context(), 2) })
 		waiting.blocked()
-		if st := topic.Stats(); st.WaitingProducers != 1 || len(st.Groups) != 0 {
+		if st := topic.Stats(); st.WaitingProducers != 1 || len(st.Groups) != 0 || st.State != queue.NoGroup {
 			t.Errorf("stats %+v do not show a producer that waits for a group", st)
 		}
 		if text := log.String(); !strings.Contains(text, "topic=orders") || !strings.Contains(text, "WARN") {
