@@ -52,10 +52,10 @@ func (t *Topic[T]) letIn() {
 }
 
 // admit takes the slow way to capacity for n events, which was not free.
-func (t *Topic[T]) admit(ctx context.Context, n int) error {
+func (t *Topic[T]) admit(ctx context.Context, n int, bytes penstock.Bytes) error {
 	t.callIn()
 	defer t.letIn()
-	if t.budget.TryAcquire(n, 0) {
+	if t.budget.TryAcquire(n, bytes) {
 		return nil
 	}
 	if t.closed.Load() {
@@ -65,7 +65,7 @@ func (t *Topic[T]) admit(ctx context.Context, n int) error {
 		return t.refuse(n)
 	}
 	t.warnNoGroup()
-	err := t.budget.Acquire(ctx, n, 0)
+	err := t.budget.Acquire(ctx, n, bytes)
 	if err != nil && !t.hasGroup() && ctx.Err() != nil {
 		return fmt.Errorf("topic %q is full and has no consumer group to make room: %w", t.config.Name, err)
 	}

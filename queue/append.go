@@ -16,7 +16,7 @@ func (t *Topic[T]) produceNext(ctx context.Context, v T) error {
 			t.credit--
 		} else if !t.spend() {
 			t.turnMu.Unlock()
-			if err := t.admit(ctx, 1); err != nil {
+			if err := t.admit(ctx, 1, 0); err != nil {
 				return err
 			}
 			t.turnMu.Lock()
@@ -54,13 +54,16 @@ func (t *Topic[T]) reserve(n int) (first int) {
 
 // appendRange appends a round-robin batch in memory: event i goes to partition
 // (first+i) mod P, and each partition is visited once.
-func (t *Topic[T]) appendRange(values []T, metas []penstock.Meta, receipt *Receipt) {
+func (t *Topic[T]) appendRange(values []T, metas []penstock.Meta, m *measured, receipt *Receipt) {
 	first := t.reserve(len(values))
 	defer t.batches.Add(-1)
 	parts := len(t.parts)
 	for i := range min(parts, len(values)) {
 		p := t.parts[(first+i)%parts]
 		p.appendMu.Lock()
+		if p.ledger != nil {
+			p.ledger.addStrided(m.of(len(values)), i, parts)
+		}
 		at, n := p.log.AppendStrided(values, metas, i, parts)
 		p.appendMu.Unlock()
 		p.notify()
@@ -68,18 +71,18 @@ func (t *Topic[T]) appendRange(values []T, metas []penstock.Meta, receipt *Recei
 	}
 }
 
-// appendTurns appends a round-robin batch on disk.
-func (t *Topic[T]) appendTurns(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
-	first := t.reserve(len(values))
-	t.batches.Add(-1) // only memory needs to know how long a batch lasts
+// appendTurns appends a round-robin batch on disk. Its turns are taken when
+// all of it is encoded ([fileEngine.place]): a codec that fails moves nothing.
+func (t *Topic[T]) appendTurns(ctx context.Context, values []T, metas []penstock.Meta, m *measured, receipt *Receipt) error {
 	pl := t.plans.Get().(*plan)
 	defer t.plans.Put(pl)
 	pl.begin(len(values), len(t.parts))
+	pl.turns, pl.first = true, -1
 	for i := range values {
-		pl.set(i, (first+i)%len(t.parts))
+		pl.set(i, i%len(t.parts))
 	}
 	pl.group()
-	return t.disk.append(ctx, values, metas, pl, receipt)
+	return t.disk.append(ctx, values, metas, m, pl, receipt)
 }
 
 // appendKeyed appends one event in memory to the partition that the router
@@ -108,7 +111,7 @@ func (t *Topic[T]) appendKeyed(v T) error {
 
 // appendRouted routes the whole slice first, so that the appends cannot fail
 // half-way (BQ-24), then appends it partition by partition.
-func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
+func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstock.Meta, m *measured, receipt *Receipt) error {
 	pl := t.plans.Get().(*plan)
 	defer t.plans.Put(pl)
 	pl.begin(len(values), len(t.parts))
@@ -125,7 +128,7 @@ func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstoc
 	}
 	pl.group()
 	if t.disk != nil {
-		return t.disk.append(ctx, values, metas, pl, receipt)
+		return t.disk.append(ctx, values, metas, m, pl, receipt)
 	}
 	for index, p := range t.parts {
 		picked := pl.of(index)
@@ -133,6 +136,9 @@ func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstoc
 			continue
 		}
 		p.appendMu.Lock()
+		if p.ledger != nil {
+			p.ledger.addPicked(m.of(len(values)), picked)
+		}
 		at, n := p.log.AppendPicked(values, metas, picked)
 		p.appendMu.Unlock()
 		p.notify()

@@ -52,8 +52,19 @@ type Config[T any] struct {
 	// Capacity is how many events the topic holds over all partitions: those
 	// that some group has not committed yet. 0 is unbounded.
 	Capacity int
-	// WhenFull says what producers do when Capacity is used up: Wait, the
-	// default, or Fail.
+	// CapacityBytes is the same in bytes: the sizes of those events add up to
+	// it at most. 0 is unbounded. The size of an event is what Size says, which
+	// a topic in memory needs then; on disk it is the bytes of its encoded
+	// value and of its id, key and headers, whatever Size says. An event that
+	// alone is larger is refused with [penstock.ErrTooLarge]. A topic on disk
+	// reads at Open what its groups have not committed, to know its size.
+	CapacityBytes penstock.Bytes
+	// MaxEvent is the largest event that is accepted, measured in the same way;
+	// 0 is no limit. A request with a larger one is refused whole, with
+	// [penstock.ErrTooLarge], before anything of it was admitted or routed.
+	MaxEvent penstock.Bytes
+	// WhenFull says what producers do when Capacity or CapacityBytes is used
+	// up: Wait, the default, or Fail.
 	WhenFull WhenFull
 	// SegmentSize is the number of events per piece of memory, of 1 GiB at
 	// most. 0 lets it grow with the backlog from 64 to 4096, or less when
@@ -68,7 +79,9 @@ type Config[T any] struct {
 	// [PrefixRouter] and [RouterFunc]. It excludes Key.
 	Router Router[T]
 	// Size, if set, tells the size of an event, for limits in bytes. It must
-	// be deterministic and safe for concurrent use.
+	// be deterministic and safe for concurrent use. Where a produce call asks
+	// it, a negative size fails the call with [penstock.ErrInvalid] and a panic
+	// with a [penstock.PanicError]; nothing is accepted then.
 	Size func(T) penstock.Bytes
 
 	// Dir is the data directory of a topic on disk; "" keeps it in memory.
@@ -112,6 +125,9 @@ func (c *Config[T]) validate() error {
 			return err
 		}
 	}
+	if err := c.validateBytes(); err != nil {
+		return err
+	}
 	if c.WhenFull > Fail {
 		return &penstock.FieldError{Field: "WhenFull", Reason: fmt.Sprintf("%d is neither Wait nor Fail", uint8(c.WhenFull))}
 	}
@@ -133,6 +149,21 @@ func (c *Config[T]) validate() error {
 		c.Logger = slog.Default()
 	}
 	return c.validateStorage()
+}
+
+func (c *Config[T]) validateBytes() error {
+	for _, f := range []struct {
+		name  string
+		value penstock.Bytes
+	}{{"CapacityBytes", c.CapacityBytes}, {"MaxEvent", c.MaxEvent}} {
+		switch {
+		case f.value < 0:
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is negative", int64(f.value))}
+		case f.value > 0 && c.Size == nil && c.Dir == "":
+			return &penstock.FieldError{Field: f.name, Reason: "Size, which tells the size of an event, is nil"}
+		}
+	}
+	return nil
 }
 
 func (c *Config[T]) validateStorage() error {

@@ -126,7 +126,10 @@ func (e *fileEngine[T]) adopt() {
 	if t.budget == nil {
 		return
 	}
-	room := t.config.Capacity
+	room, total, bytes := t.config.Capacity, 0, penstock.Bytes(0)
+	if room == 0 {
+		room = maxCapacity // in bytes only
+	}
 	for _, p := range t.parts {
 		from := p.file.earliest()
 		if p.marks.Holds() > 0 {
@@ -134,13 +137,14 @@ func (e *fileEngine[T]) adopt() {
 		}
 		n := p.file.end() - min(from, p.file.end()) // more than an int holds, perhaps
 		taken := min(n, penstock.Offset(room))
-		room -= int(taken)
+		room, total = room-int(taken), total+int(taken)
 		p.returned = from + n - taken
+		if p.ledger != nil {
+			bytes += e.adoptBytes(p, t.config.CapacityBytes-bytes)
+		}
 	}
-	t.budget.TryAcquire(t.config.Capacity-room, 0)
+	t.budget.TryAcquire(total, bytes)
 }
-
-func (e *fileEngine[T]) close() error { return e.log.Close() }
 
 // DeleteGroup forgets a group of a topic on disk that is not open: its stored
 // position goes, and what only it held is given back. The
@@ -219,8 +223,9 @@ func (e *fileEngine[T]) failed(err error) {
 // keptCapacity is an error of an append of which n events were appended and
 // will give their capacity back by commits.
 type keptCapacity struct {
-	n   int
-	err error
+	n     int
+	bytes penstock.Bytes
+	err   error
 }
 
 func (e *keptCapacity) Error() string {
@@ -230,11 +235,11 @@ func (e *keptCapacity) Unwrap() error { return e.err }
 
 // append is tryAppend that gives back what is consumed before it says that the
 // disk is full: a sweep is due only now and then while there is room (QC-66).
-func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
+func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, m *measured, pl *plan, receipt *Receipt) error {
 	if e.full.Load() {
 		e.reclaim()
 	}
-	err := e.tryAppend(ctx, values, metas, pl, receipt)
+	err := e.tryAppend(ctx, values, metas, m, pl, receipt)
 	if err == nil || !errors.Is(err, penstock.ErrDiskFull) {
 		return err
 	}
@@ -243,7 +248,7 @@ func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock
 		return err
 	}
 	e.reclaim()
-	if err = e.tryAppend(ctx, values, metas, pl, receipt); err != nil && errors.Is(err, penstock.ErrDiskFull) {
+	if err = e.tryAppend(ctx, values, metas, m, pl, receipt); err != nil && errors.Is(err, penstock.ErrDiskFull) {
 		e.full.Store(true)
 	}
 	return err
@@ -264,24 +269,25 @@ func (e *fileEngine[T]) reclaim() {
 // of the partitions (segfile.Config.MaxPending), which ends with ctx, since
 // nothing is on its way then, and without a receipt until the level is reached,
 // which does not (BQ-20).
-func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penstock.Meta, pl *plan, receipt *Receipt) error {
+func (e *fileEngine[T]) tryAppend(ctx context.Context, values []T, metas []penstock.Meta, m *measured, pl *plan, receipt *Receipt) error {
 	r := e.requests.Get().(*request)
 	defer func() {
 		r.reset()
 		e.requests.Put(r)
 	}()
-	if err := e.encode(r, values, metas, pl); err != nil {
+	if err := e.encode(r, values, metas, m, pl); err != nil {
 		r.drop()
 		return err
 	}
-	for i := range r.parts {
-		p := &r.parts[i]
-		log := e.log.Partition(p.index)
-		err := log.Check(p.frame)
-		if err == nil {
-			err = log.Fault()
+	for i := range r.parts { // of the topic, so any partition can say it
+		if err := e.log.Partition(0).Check(r.parts[i].frame); err != nil {
+			r.drop()
+			return err
 		}
-		if err != nil {
+	}
+	e.place(r, len(values), m, pl)
+	for i := range r.parts {
+		if err := e.log.Partition(r.parts[i].index).Fault(); err != nil {
 			r.drop()
 			return err
 		}
@@ -333,20 +339,20 @@ func (e *fileEngine[T]) appendSync(ctx context.Context, r *request) error {
 		}
 	}
 	var first error
-	kept := 0
+	kept, bytes := 0, penstock.Bytes(0)
 	for i := range r.parts {
 		p := &r.parts[i]
 		if p.err == nil {
 			_, p.err = p.receipt.Wait(context.Background())
 		}
 		if p.err == nil {
-			kept += p.count
+			kept, bytes = kept+p.count, bytes+p.bytes
 		} else if first == nil {
 			first = p.err
 		}
 	}
 	if first != nil && kept > 0 {
-		return &keptCapacity{n: kept, err: first}
+		return &keptCapacity{n: kept, bytes: bytes, err: first}
 	}
 	return first
 }
@@ -355,15 +361,15 @@ func (e *fileEngine[T]) appendSync(ctx context.Context, r *request) error {
 // by itself.
 func (e *fileEngine[T]) appendAsync(ctx context.Context, r *request, receipt *Receipt) error {
 	a := &asyncAppend{receipt: receipt, before: receipt.wait, parts: slices.Clone(r.parts)}
-	kept := 0
+	kept, bytes := 0, penstock.Bytes(0)
 	var first error
 	for i := range a.parts {
 		p := &a.parts[i]
 		if budget := e.topic.budget; budget != nil {
-			n := p.count
+			n, bytes := p.count, p.bytes
 			p.frame.OnFailure(func(err error) {
 				e.failed(err)
-				budget.Release(n, 0)
+				budget.Release(n, bytes)
 			})
 		} else {
 			p.frame.OnFailure(e.failed)
@@ -375,14 +381,14 @@ func (e *fileEngine[T]) appendAsync(ctx context.Context, r *request, receipt *Re
 			return a.parts[0].err
 		}
 		if p.err == nil {
-			kept += p.count
+			kept, bytes = kept+p.count, bytes+p.bytes
 		} else if first == nil {
 			first = p.err
 		}
 	}
 	r.parts = r.parts[:0]
 	if first != nil && kept > 0 {
-		return &keptCapacity{n: kept, err: first}
+		return &keptCapacity{n: kept, bytes: bytes, err: first}
 	}
 	if first == nil {
 		receipt.wait = a.wait

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/penstock/penstock"
@@ -18,6 +19,7 @@ type request struct{ parts []part }
 type part struct {
 	index   int // of the partition
 	count   int
+	bytes   penstock.Bytes // 0 where they are not counted
 	frame   *segfile.Frame // nil when it was handed over
 	receipt segfile.Receipt
 	err     error
@@ -41,21 +43,40 @@ func (r *request) reset() {
 // encode fills the request. Every record of a frame is an envelope when one of
 // its events has more than its value, else none is, and a bare value costs its
 // payload and four bytes.
-func (e *fileEngine[T]) encode(r *request, values []T, metas []penstock.Meta, pl *plan) error {
+func (e *fileEngine[T]) encode(r *request, values []T, metas []penstock.Meta, m *measured, pl *plan) error {
 	for index := range e.topic.parts {
 		picked := pl.of(index)
 		if len(picked) == 0 {
 			continue
 		}
-		r.parts = append(r.parts, part{index: index, count: len(picked), frame: segfile.NewFrame(len(picked))})
-		if err := e.encodePart(r.parts[len(r.parts)-1].frame, values, metas, picked); err != nil {
+		r.parts = append(r.parts, part{index: index, count: len(picked), bytes: m.picked(picked), frame: segfile.NewFrame(len(picked))})
+		if err := e.encodePart(r.parts[len(r.parts)-1].frame, values, metas, m, picked); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *fileEngine[T]) encodePart(f *segfile.Frame, values []T, metas []penstock.Meta, picked []int32) (err error) {
+// place takes the turns of a round-robin request, once, and says where its
+// frames go. Nothing of user code comes behind it.
+func (e *fileEngine[T]) place(r *request, n int, m *measured, pl *plan) {
+	t := e.topic
+	if pl.turns && pl.first < 0 {
+		pl.first = t.reserve(n)
+		t.batches.Add(-1) // only memory needs to know how long a batch lasts
+	}
+	for i := range r.parts {
+		p := &r.parts[i]
+		picked := pl.of(p.index)
+		p.index = (pl.first + p.index) % len(t.parts)
+		if l := t.parts[p.index].ledger; l != nil {
+			p.frame.OnAppended(enter(l, m.of(n), picked))
+		}
+	}
+	slices.SortFunc(r.parts, func(a, b part) int { return a.index - b.index })
+}
+
+func (e *fileEngine[T]) encodePart(f *segfile.Frame, values []T, metas []penstock.Meta, m *measured, picked []int32) (err error) {
 	defer e.caught(&err)
 	enveloped := false
 	if metas != nil {
@@ -68,15 +89,17 @@ func (e *fileEngine[T]) encodePart(f *segfile.Frame, values []T, metas []penstoc
 	for _, i := range picked {
 		buf := f.Buffer()
 		if enveloped {
-			m := &metas[i]
-			if buf, err = penstock.AppendEnvelopeMeta(buf, m); err != nil {
+			meta := &metas[i]
+			if buf, err = penstock.AppendEnvelopeMeta(buf, meta); err != nil {
 				return fmt.Errorf("event %d: %w", i, err)
 			}
-			if !m.Time.IsZero() {
-				latest = max(latest, m.Time.UnixNano())
+			if !meta.Time.IsZero() {
+				latest = max(latest, meta.Time.UnixNano())
 			}
 		}
-		if buf, err = e.codec.Append(buf, values[i]); err != nil {
+		if m != nil {
+			buf = append(buf, m.encoded(int(i))...)
+		} else if buf, err = e.codec.Append(buf, values[i]); err != nil {
 			return fmt.Errorf("encode event %d: %w", i, err)
 		}
 		f.End(buf)

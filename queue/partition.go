@@ -20,6 +20,8 @@ type partition[T any] struct {
 	log   *seglog.Log[T]    // nil on disk
 	file  *filePartition[T] // nil in memory
 
+	ledger *ledger // sizes of its events; nil without Config.CapacityBytes
+
 	// returned is how far capacity was given back; guarded by the budget.
 	returned penstock.Offset
 

@@ -11,6 +11,11 @@ type plan struct {
 	target []int32 // partition per event
 	ends   []int32 // per partition: one past its last place in order
 	order  []int32 // event indices, grouped by partition
+
+	// With turns set, what stands for partition p goes to (first+p) mod P.
+	// first is -1 until the turns are taken.
+	turns bool
+	first int
 }
 
 // begin makes the plan ready for n events over parts partitions.
@@ -19,6 +24,7 @@ func (p *plan) begin(n, parts int) {
 	p.order = slices.Grow(p.order[:0], n)[:n]
 	p.ends = slices.Grow(p.ends[:0], parts)[:parts]
 	clear(p.ends)
+	p.turns, p.first = false, 0
 }
 
 // set sends event i to a partition.

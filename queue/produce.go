@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -27,7 +28,7 @@ import (
 //
 // The slice is not kept. Producing one event allocates nothing.
 func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
-	if len(events) != 1 || t.disk != nil {
+	if len(events) != 1 || t.slow {
 		return t.produce(ctx, events, nil, nil)
 	}
 	// The same steps for one event in memory, without what only a batch needs.
@@ -41,7 +42,7 @@ func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
 		return t.produceNext(ctx, events[0])
 	}
 	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
-		if err := t.admit(ctx, 1); err != nil {
+		if err := t.admit(ctx, 1, 0); err != nil {
 			return err
 		}
 	}
@@ -124,8 +125,32 @@ func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Met
 		}
 		size = limit
 	}
-	for from := 0; from < len(values); from += size {
-		to := min(from+size, len(values))
+	if size > maxSlice && (t.config.Router != nil || t.disk != nil) {
+		return fmt.Errorf("topic %q: a request of %d events is above the %d that can be routed at once: %w",
+			t.config.Name, size, maxSlice, penstock.ErrTooLarge)
+	}
+	var m *measured
+	if t.measured {
+		m = t.measures.Get().(*measured)
+		defer t.putMeasured(m)
+		if err := t.measure(m, values, metas); err != nil {
+			return err
+		}
+		if t.config.WhenFull == Fail && m.cut(0, len(values), t.config.CapacityBytes) < len(values) {
+			return t.refuse(len(values))
+		}
+	}
+	return t.produceSlices(ctx, values, metas, m, size, receipt)
+}
+
+// produceSlices cuts a request into slices of at most size events and of
+// CapacityBytes.
+func (t *Topic[T]) produceSlices(ctx context.Context, values []T, metas []penstock.Meta, m *measured, size int, receipt *Receipt) error {
+	for from, to := 0, 0; from < len(values); from = to {
+		to = m.cut(from, min(from+size, len(values)), t.config.CapacityBytes)
+		if m != nil {
+			m.from = from
+		}
 		var some []penstock.Meta
 		if metas != nil {
 			some = metas[from:to]
@@ -135,7 +160,7 @@ func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Met
 				return &penstock.PartialError{Accepted: from, Err: err}
 			}
 		}
-		if err := t.produceSlice(ctx, values[from:to], some, receipt); err != nil {
+		if err := t.produceSlice(ctx, values[from:to], some, m, receipt); err != nil {
 			if from > 0 {
 				return &penstock.PartialError{Accepted: from, Err: err}
 			}
@@ -145,37 +170,37 @@ func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Met
 	return nil
 }
 
-func (t *Topic[T]) produceSlice(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) (err error) {
-	if t.budget != nil && !t.budget.TryAcquire(len(values), 0) {
-		if err := t.admit(ctx, len(values)); err != nil {
+func (t *Topic[T]) produceSlice(ctx context.Context, values []T, metas []penstock.Meta, m *measured, receipt *Receipt) (err error) {
+	n, bytes := len(values), m.bytes(len(values))
+	if t.budget != nil && !t.budget.TryAcquire(n, bytes) {
+		if err := t.admit(ctx, n, bytes); err != nil {
 			return err
 		}
 	}
 	if t.budget != nil {
-		unused := len(values)
 		defer func() { // also when user code ends the goroutine (BQ-23)
-			if unused > 0 {
-				t.budget.Release(unused, 0)
+			if n > 0 {
+				t.budget.Release(n, bytes)
 			}
 		}()
-		err = t.appendSlice(ctx, values, metas, receipt)
+		err = t.appendSlice(ctx, values, metas, m, receipt)
 		if kept, ok := errors.AsType[*keptCapacity](err); ok { // a part is on disk: commits give it back
-			unused -= kept.n
+			n, bytes = n-kept.n, bytes-kept.bytes
 		} else if err == nil {
-			unused = 0
+			n = 0
 		}
 		return err
 	}
-	return t.appendSlice(ctx, values, metas, receipt)
+	return t.appendSlice(ctx, values, metas, m, receipt)
 }
 
-func (t *Topic[T]) appendSlice(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
+func (t *Topic[T]) appendSlice(ctx context.Context, values []T, metas []penstock.Meta, m *measured, receipt *Receipt) error {
 	switch {
 	case t.config.Router != nil:
-		return t.appendRouted(ctx, values, metas, receipt)
+		return t.appendRouted(ctx, values, metas, m, receipt)
 	case t.disk != nil:
-		return t.appendTurns(ctx, values, metas, receipt)
+		return t.appendTurns(ctx, values, metas, m, receipt)
 	}
-	t.appendRange(values, metas, receipt)
+	t.appendRange(values, metas, m, receipt)
 	return nil
 }

@@ -196,8 +196,11 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 // the topic's capacity. Without that limit the next call of a handler, however
 // long it takes, could keep producers waiting, itself among them (FM-102).
 func (l *lane[T]) holdsMuch() bool {
-	capacity := l.group.topic.config.Capacity
-	return capacity > 0 && l.machine.Committed()-l.cur.committed >= penstock.Offset(max(1, capacity/4))
+	c, from, to := &l.group.topic.config, l.cur.committed, l.machine.Committed()
+	if c.Capacity > 0 && to-from >= penstock.Offset(max(1, c.Capacity/4)) {
+		return true
+	}
+	return c.CapacityBytes > 0 && l.cur.part.ledger.bytes(from, to) > c.CapacityBytes/4
 }
 
 func (l *lane[T]) noteWaiting() {

@@ -120,7 +120,7 @@ func (t *Topic[T]) Stats() Stats {
 	now := time.Now()
 	s := Stats{
 		Name: t.config.Name, Storage: "memory", Age: now.Sub(t.seen.opened), Closed: t.closed.Load(),
-		Capacity: t.config.Capacity, Refused: t.seen.refused.Load(), WhenFull: t.config.WhenFull,
+		Capacity: t.config.Capacity, CapacityBytes: t.config.CapacityBytes, Refused: t.seen.refused.Load(), WhenFull: t.config.WhenFull,
 	}
 	if t.budget != nil {
 		s.WaitingProducers = t.budget.Waiting()
@@ -137,6 +137,7 @@ func (t *Topic[T]) Stats() Stats {
 		ps := p.stats()
 		s.Produced += uint64(ps.End)
 		s.Retained += ps.Retained
+		s.UsedBytes += p.retainedBytes(ps.End)
 		s.Partitions = append(s.Partitions, ps)
 	}
 	s.Rates = t.seen.meter.read(now, s.Produced, s.Produced-s.Retained)
@@ -193,6 +194,13 @@ func (e *fileEngine[T]) storedGroups() []GroupStats {
 		}
 	}
 	return all
+}
+
+func (p *partition[T]) retainedBytes(end penstock.Offset) penstock.Bytes {
+	if p.ledger == nil {
+		return 0
+	}
+	return p.ledger.bytes(p.marks.Committed(), end)
 }
 
 func (p *partition[T]) stats() PartitionStats {

@@ -15,7 +15,7 @@ import (
 // at its own pace. All methods are safe for concurrent use.
 //
 // Invariants: the events that some group has not committed are at most
-// Capacity. A request is accepted whole, or, when it is larger than
+// Capacity, and their sizes at most CapacityBytes. A request is accepted whole, or, when it is larger than
 // Capacity and producers wait, in slices each of which is accepted whole.
 // With a router, equal keys share a partition.
 //
@@ -38,6 +38,9 @@ type Topic[T any] struct {
 	// creditSize is what single events take from the budget at once.
 	creditSize int
 	plans      sync.Pool // of *plan, for routed batches
+	slow       bool      // a single event takes the way of batches: on disk, or measured
+	measured   bool      // events are measured before they are admitted
+	measures   sync.Pool // of *measured
 	seen       topicSeen
 
 	_       [128]byte // what producers write is kept off the lines above
@@ -67,9 +70,12 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		groups: make(map[string]*Group[T]),
 	}
 	t.plans.New = func() any { return new(plan) }
+	t.measures.New = func() any { return new(measured) }
+	t.measured = c.CapacityBytes > 0 || c.MaxEvent > 0
+	t.slow = t.measured || c.Dir != ""
 	t.byKey, _ = c.Router.(keyRouter)
-	if c.Capacity > 0 {
-		budget, err := demand.NewBudget(demand.BudgetConfig{Events: c.Capacity, Refill: t.refill})
+	if c.Capacity > 0 || c.CapacityBytes > 0 {
+		budget, err := demand.NewBudget(demand.BudgetConfig{Events: c.Capacity, Bytes: c.CapacityBytes, Refill: t.refill})
 		if err != nil {
 			return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
 		}
@@ -78,6 +84,9 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 	t.parts = make([]*partition[T], c.Partitions)
 	for i := range t.parts {
 		t.parts[i] = newPartition[T](i)
+		if c.CapacityBytes > 0 {
+			t.parts[i].ledger = &ledger{}
+		}
 	}
 	if c.Dir == "" {
 		for _, p := range t.parts {
@@ -104,14 +113,17 @@ func (t *Topic[T]) Partitions() int { return len(t.parts) }
 // refill collects the capacity that commits have freed since the last call
 // (BQ-48). The budget calls it with its mutex held, one call at a time.
 func (t *Topic[T]) refill() (int, penstock.Bytes) {
-	n := 0
+	n, bytes := 0, penstock.Bytes(0)
 	for _, p := range t.parts {
 		if mark := p.marks.Committed(); mark > p.returned {
 			n += int(mark - p.returned)
 			p.returned = mark
+			if p.ledger != nil {
+				bytes += p.ledger.release(mark)
+			}
 		}
 	}
-	return n, 0
+	return n, bytes
 }
 
 // pressed reports whether producers wait for capacity.

@@ -60,6 +60,11 @@ func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, erro
 			return 0, fmt.Errorf("append partition %d: %w", p.id, err)
 		}
 	}
+	for _, f := range frames[:n] {
+		if f.appended != nil {
+			f.appended()
+		}
+	}
 	p.publish(m)
 	p.afterAppend(m)
 	return n, nil

@@ -69,6 +69,7 @@ type Frame struct {
 	tag       penstock.ProducerTag
 	maxTime   int64
 	failed    func(error)
+	appended  func()
 
 	roomIn *Partition // where it has room reserved; nil when nowhere
 	room   int64      // how much
@@ -137,6 +138,11 @@ func (f *Frame) SetMaxTime(unixNano int64) { f.maxTime = unixNano }
 // [Receipt.Wait] returns. It must not block. Nobody needs to wait for the
 // receipt then.
 func (f *Frame) OnFailure(fn func(error)) { f.failed = fn }
+
+// OnAppended sets what is called, on the goroutine that writes, when the append
+// has reached its level, before readers see the records. Frames of a partition
+// are told in the order of their offsets. It must not block.
+func (f *Frame) OnAppended(fn func()) { f.appended = fn }
 
 // Len returns the number of records.
 func (f *Frame) Len() int { return len(f.ends) }
