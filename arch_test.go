@@ -35,8 +35,9 @@ var floors = map[string]int{
 	"queue":        4,
 	"stream":       5,
 
-	"internal/leak": 0,
-	"penstocktest":  1 << 10, // suites for those who implement an interface of any floor
+	"internal/leak":    0,
+	"internal/measure": 0,       // what benchmarks stand on
+	"penstocktest":     1 << 10, // suites for those who implement an interface of any floor
 }
 
 // roof are the folders whose packages use every floor and which nobody
@@ -44,7 +45,7 @@ var floors = map[string]int{
 var roof = []string{"examples/"}
 
 // testOnly may be imported by any test, and by no product code.
-var testOnly = []string{"internal/leak", "penstocktest"}
+var testOnly = []string{"internal/leak", "internal/measure", "penstocktest"}
 
 // modules are what the root module may require: the first list for everybody,
 // the second for its own tests.

@@ -4,51 +4,62 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/measure"
 )
 
-// Row is one line of the result. Times are nanoseconds.
-type Row struct {
-	Name           string  `json:"name"`
-	NsPerEvent     float64 `json:"ns_per_event"`
-	EventsPerS     float64 `json:"events_per_s"`
-	AllocsPerEvent float64 `json:"allocs_per_event"`
-	Baseline       string  `json:"baseline"`
-	BaselineNs     float64 `json:"baseline_ns"`
-	Ratio          float64 `json:"ratio"` // baseline time over ours in the same run
-
-	// Of ours, for latency rows; ns_per_event and baseline_ns are then the
-	// medians, and the ratio is that of the medians.
-	P50  float64 `json:"p50,omitempty"`
-	P99  float64 `json:"p99,omitempty"`
-	P999 float64 `json:"p999,omitempty"`
-}
+// Row is one line of the result; package measure documents its fields and
+// their names in JSON.
+type Row = measure.Row
 
 // Config says how the rows are run. The zero value is the default.
 type Config struct {
-	// Rounds per row; 0 means 7. Negative is an error.
+	// Rounds per row; 0 means 7, or 1 if Quick is set. Negative is an error.
 	Rounds int
+	// Quick makes rounds so short that the figures mean little: the rows run,
+	// and their checks hold.
+	Quick bool
 	// Dir is where rows on disk make, and remove, a directory of their own; ""
 	// is the system's directory for temporary files.
 	Dir string
 	// Progress is called before each row, if it is set. It must be cheap.
 	Progress func(done, total int, row string)
 
-	slice  time.Duration // how long a side's clock runs in a round; 0 means 40 ms
-	events int           // events per iteration; 0 means what rows.go states
+	slice  time.Duration // how long a side's clock runs in a round; 0 means the default
+	events int           // events per iteration; 0 means what the row states
+	limit  time.Duration // after which a row that stands still is given up; 0 means rowLimit
 }
 
 const (
 	defaultRounds = 7
-	defaultSlice  = 40 * time.Millisecond
-	// wallFactor bounds a round where little of an iteration is inside the clock.
-	wallFactor = 6
+	defaultSlice  = 30 * time.Millisecond
+	quickSlice    = 2 * time.Millisecond
+	rowLimit      = 10 * time.Minute
 )
+
+func (c *Config) fill() error {
+	if c.Rounds < 0 {
+		return &penstock.FieldError{Field: "Rounds", Reason: fmt.Sprintf("%d is negative", c.Rounds)}
+	}
+	rounds, slice := defaultRounds, defaultSlice
+	if c.Quick {
+		rounds, slice = 1, quickSlice
+	}
+	if c.Rounds == 0 {
+		c.Rounds = rounds
+	}
+	if c.slice == 0 {
+		c.slice = slice
+	}
+	if c.limit == 0 {
+		c.limit = rowLimit
+	}
+	return nil
+}
 
 // Names returns the name of every row, in the order in which Run without a
 // selection runs them.
@@ -61,22 +72,25 @@ func Names() []string {
 }
 
 // Select returns the rows that the patterns name, each once: a pattern is a
-// row's whole name or its first parts ("queue", "queue/flow"). No pattern
+// row's whole name, which selects this row alone, or its first parts ("queue",
+// "queue/flow"). A single part also selects the rows of its latency. No pattern
 // selects all. The error matches [penstock.ErrInvalid] and names the pattern
 // that selects nothing.
 func Select(patterns []string) ([]string, error) {
+	all := Names()
 	if len(patterns) == 0 {
-		return Names(), nil
+		return all, nil
 	}
 	var names []string
 	for _, p := range patterns {
 		found := false
-		for _, n := range Names() {
-			if n == p || strings.HasPrefix(n, strings.TrimSuffix(p, "/")+"/") {
-				found = true
-				if !slices.Contains(names, n) {
-					names = append(names, n)
-				}
+		for _, n := range all {
+			if n != p && (slices.Contains(all, p) || !below(n, strings.TrimSuffix(p, "/"))) {
+				continue
+			}
+			found = true
+			if !slices.Contains(names, n) {
+				names = append(names, n)
 			}
 		}
 		if !found {
@@ -86,21 +100,22 @@ func Select(patterns []string) ([]string, error) {
 	return names, nil
 }
 
+// below reports whether a row's name begins with the parts of a pattern.
+func below(name, pattern string) bool {
+	return strings.HasPrefix(name, pattern+"/") ||
+		pattern != "" && !strings.Contains(pattern, "/") && strings.HasPrefix(name, "latency/"+pattern+"/")
+}
+
 // Run runs the named rows one after the other. When a row fails, it returns
 // the rows before it and an error that names the row and what was wrong. ctx is
 // looked at between rounds; its end is returned as an error, with the rows that
 // are complete.
 func Run(ctx context.Context, names []string, c Config) ([]Row, error) {
-	if c.Rounds < 0 {
-		return nil, &penstock.FieldError{Field: "Rounds", Reason: fmt.Sprintf("%d is negative", c.Rounds)}
-	}
-	if c.Rounds == 0 {
-		c.Rounds = defaultRounds
-	}
-	if c.slice == 0 {
-		c.slice = defaultSlice
+	if err := c.fill(); err != nil {
+		return nil, err
 	}
 	done := []Row{}
+	machine, date := measure.This(), time.Now().UTC().Format(time.DateOnly)
 	for i, name := range names {
 		at := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 		if at < 0 {
@@ -113,6 +128,7 @@ func Run(ctx context.Context, names []string, c Config) ([]Row, error) {
 		if err != nil {
 			return done, fmt.Errorf("row %s: %w", name, err)
 		}
+		r.Machine, r.Date = machine, date
 		done = append(done, r)
 	}
 	return done, nil
@@ -121,9 +137,15 @@ func Run(ctx context.Context, names []string, c Config) ([]Row, error) {
 // A row is what is compared with what.
 type row struct {
 	name     string
+	text     string // what is compared, and what is inside the clock
 	baseline string
 	events   int // per iteration
 	open     func(e env) (pair, error)
+
+	goal      measure.Goal    // of the ratio to the baseline; of the medians, in a latency row
+	tail      [2]measure.Goal // of p99 and p99.9, in a latency row
+	steady    bool            // in the steady state nothing is allocated
+	published float64         // ratio of the same shape that the authors of BufferQueue published
 }
 
 // env is what a row needs to open.
@@ -133,55 +155,27 @@ type env struct {
 	events int    // per iteration
 }
 
-// A pair is an open row.
+// A pair is an open row: ours and its baseline, and more baselines.
 type pair struct {
 	ours, base side
+	also       []also
 	close      func() error // may be nil
+}
+
+// also is one more baseline, measured in the same rounds.
+type also struct {
+	name string
+	goal measure.Goal
+	side side
 }
 
 // A side does one iteration, with the part that counts inside the clock, and
 // checks it. The error says what was wrong.
-type side func(c *clock) error
-
-// A clock runs while the work that counts is done.
-type clock struct {
-	every   bool // check every event, not the first and last of a batch only
-	allocs  bool // count allocations as well; the time is then not of use
-	elapsed time.Duration
-	events  int
-	mallocs uint64
-	samples []time.Duration // of latency rows
-
-	began time.Time
-	mem   runtime.MemStats
-}
-
-func (c *clock) start() {
-	if c.allocs {
-		runtime.ReadMemStats(&c.mem)
-		c.mallocs -= c.mem.Mallocs
-	}
-	c.began = time.Now()
-}
-
-func (c *clock) stop(events int) {
-	c.elapsed += time.Since(c.began)
-	c.events += events
-	if c.allocs {
-		runtime.ReadMemStats(&c.mem)
-		c.mallocs += c.mem.Mallocs
-	}
-}
-
-func (c *clock) nsPerEvent() float64 { return float64(c.elapsed.Nanoseconds()) / float64(c.events) }
-
-// Allocations are counted over so many iterations, or fewer where they are long.
-const (
-	allocIterations = 20
-	allocWall       = 400 * time.Millisecond
-)
+type side = func(c *measure.Clock) error
 
 func (r row) run(ctx context.Context, c Config) (Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
 	dir, err := os.MkdirTemp(c.Dir, "penstock-bench-")
 	if err != nil {
 		return Row{}, err
@@ -205,90 +199,46 @@ func (r row) run(ctx context.Context, c Config) (Row, error) {
 }
 
 func (r row) measure(ctx context.Context, p pair, c Config) (Row, error) {
-	for _, s := range []side{p.base, p.ours} { // the untimed pass; it warms up too
-		if err := s(&clock{every: true}); err != nil {
-			return Row{}, err
-		}
+	sides := []measure.Side{{Name: "baseline", Run: p.base}, {Name: "ours", Run: p.ours}}
+	for _, a := range p.also {
+		sides = append(sides, measure.Side{Name: a.name, Run: a.side})
 	}
-	allocs := clock{allocs: true}
-	began := time.Now()
-	for i := 0; i < allocIterations && time.Since(began) < allocWall; i++ {
-		if err := p.ours(&allocs); err != nil {
-			return Row{}, err
-		}
+	series, err := measure.Run(ctx, measure.Plan{Rounds: c.Rounds, Slice: c.slice}, sides...)
+	if err != nil {
+		return Row{}, err
 	}
-	var ours, base, ratio []float64
-	var late [2][]time.Duration
-	for range c.Rounds {
-		if err := penstock.ContextError(ctx); err != nil {
-			return Row{}, err
-		}
-		b, err := round(p.base, c.slice)
-		if err != nil {
-			return Row{}, fmt.Errorf("baseline: %w", err)
-		}
-		o, err := round(p.ours, c.slice)
-		if err != nil {
-			return Row{}, err
-		}
-		late[0], late[1] = append(late[0], o.latencies...), append(late[1], b.latencies...)
-		ours, base = append(ours, o.ns), append(base, b.ns)
-		ratio = append(ratio, b.ns/o.ns)
+	base, ours := series[0], series[1]
+	row := Row{Name: r.name, Text: r.text, Baseline: r.baseline, Rounds: c.Rounds, AllocsPerEvent: ours.Allocs, Published: r.published}
+	if len(ours.Samples[0]) > 0 {
+		base.Ns, ours.Ns = measure.Percentiles(base.Samples, 0.5), measure.Percentiles(ours.Samples, 0.5)
+		tails(&row, base, ours, r)
 	}
-	row := Row{
-		Name: r.name, Baseline: r.baseline,
-		NsPerEvent: median(ours), BaselineNs: median(base), Ratio: median(ratio),
-		AllocsPerEvent: float64(allocs.mallocs) / float64(allocs.events),
-	}
-	if len(late[0]) > 0 {
-		row.latencies(late[0], late[1])
-	}
+	row.NsPerEvent, row.NsMin, row.NsMax = spread(ours.Ns)
+	row.BaselineNs, row.BaselineNsMin, row.BaselineNsMax = spread(base.Ns)
+	row.Ratio, row.RatioMin, row.RatioMax = parts(measure.Ratio(base.Ns, ours.Ns))
 	row.EventsPerS = 1e9 / row.NsPerEvent
+	row.Judged(r.goal)
+	if r.steady {
+		row.AllocsVerdict = measure.NoAllocs(ours.Allocs)
+	}
+	for i, a := range p.also {
+		row.Others = append(row.Others, measure.Compare(a.name, series[i+2].Ns, ours.Ns, a.goal))
+	}
 	return row, nil
 }
 
-// A figure is what one side did in one round.
-type figure struct {
-	ns        float64 // per event: the median over the round's iterations
-	latencies []time.Duration
-}
+func spread(s []float64) (median, least, most float64) { return parts(measure.SpreadOf(s)) }
 
-// round runs iterations until their clocks have run for the slice, and one at
-// the least.
-func round(s side, slice time.Duration) (figure, error) {
-	runtime.GC() // neither side pays for the other's garbage
-	var f figure
-	var each []float64
-	inside := time.Duration(0)
-	for began := time.Now(); len(each) == 0 || inside < slice && time.Since(began) < wallFactor*slice; {
-		var c clock
-		if err := s(&c); err != nil {
-			return figure{}, err
-		}
-		inside += c.elapsed
-		each = append(each, c.nsPerEvent())
-		f.latencies = append(f.latencies, c.samples...)
-	}
-	f.ns = median(each)
-	return f, nil
-}
+func parts(s measure.Spread) (median, least, most float64) { return s.Median, s.Min, s.Max }
 
-// latencies sets the percentiles of all rounds.
-func (r *Row) latencies(ours, base []time.Duration) {
-	slices.Sort(ours)
-	slices.Sort(base)
-	at := func(s []time.Duration, q float64) float64 {
-		return float64(s[min(len(s)-1, int(q*float64(len(s))))].Nanoseconds())
-	}
-	r.P50, r.P99, r.P999 = at(ours, 0.5), at(ours, 0.99), at(ours, 0.999)
-	r.NsPerEvent, r.BaselineNs = r.P50, at(base, 0.5)
-	r.Ratio = r.BaselineNs / r.NsPerEvent
-}
-
-func median(s []float64) float64 {
-	s = slices.Sorted(slices.Values(s))
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
+// tails sets the percentiles of a latency row. Those of ours and of the
+// baseline are over all rounds; the ratio of p99 is paired by round, and that
+// of p99.9 is of all rounds, since a round has too few samples for it.
+func tails(out *Row, base, ours measure.Series, r row) {
+	all, baseAll := slices.Concat(ours.Samples...), slices.Concat(base.Samples...)
+	out.P50, out.P99, out.P999 = measure.Percentile(all, 0.5), measure.Percentile(all, 0.99), measure.Percentile(all, 0.999)
+	out.BaselineP99, out.BaselineP999 = measure.Percentile(baseAll, 0.99), measure.Percentile(baseAll, 0.999)
+	out.Others = append(out.Others,
+		measure.Compare(r.baseline+", p99", measure.Percentiles(base.Samples, 0.99), measure.Percentiles(ours.Samples, 0.99), r.tail[0]),
+		measure.Compare(r.baseline+", p99.9", []float64{out.BaselineP999}, []float64{out.P999}, r.tail[1]))
 }

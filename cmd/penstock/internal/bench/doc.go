@@ -4,13 +4,11 @@
 //
 // A row compares two sides that do the same work: ours, in its default
 // configuration and by exported API only, and a baseline that needs no
-// dependency. One call of a side is an iteration; inside it the clock runs for
-// the part that the row is about. A round runs iterations of the baseline and
-// then of ours, each until its clocks have run for a while; a round's figure is
-// the median over its iterations. A row's figure is the median over rounds, its
-// ratio the median of the rounds' own ratios, baseline time over ours: above 1
-// means faster than the baseline. Only the ratio carries over to another
-// machine.
+// dependency; some rows have more baselines. Package measure runs them: all
+// sides in turn in every round, the first of them another one each time. A
+// row's figure is the median over rounds, its ratio the median of the rounds'
+// own ratios, baseline time over ours: above 1 means faster than the baseline.
+// Only the ratio carries over to another machine.
 //
 // # What is checked
 //
@@ -22,6 +20,15 @@
 //
 // # Rows
 //
-// rows.go states for each row its producers, consumers, partitions, capacity
-// and groups, what is inside the clock, and what the consumer touches.
+// rows.go and rows_queue.go list them. Each row's text, which is part of the
+// result, states producers, consumers, partitions, capacity and groups, and
+// what is inside the clock. A row of the queue without a suffix is about events
+// of 8 bytes, 4 partitions and one group; /64B, /p1 and /g4 say what differs.
+// What a ratio must reach, and what is aimed at, stands in the row without a
+// suffix.
+//
+// # Result
+//
+// A JSON array with an object per row; measure.Row documents the fields, which
+// are not renamed or removed.
 package bench

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/measure"
 	"github.com/penstock/penstock/segfile"
 )
 
@@ -72,7 +73,7 @@ func (d *diskLog) append(e env, rec []byte, from, to int) error {
 
 // readBack reads and checks everything that was appended since the last call.
 // laneOf says which lane of the tally a record belongs to.
-func (d *diskLog) readBack(c *clock, k *tally, laneOf func(number int) int) error {
+func (d *diskLog) readBack(c *measure.Clock, k *measure.Tally, laneOf func(number int) int) error {
 	want := make([]byte, len(d.rec))
 	for {
 		rs, err := d.reader.Next(readAtMost)
@@ -82,15 +83,15 @@ func (d *diskLog) readBack(c *clock, k *tally, laneOf func(number int) int) erro
 		if rs.N == 0 {
 			return nil
 		}
-		if len(k.next) == 1 {
-			k.batch(0, rs.N, func(i int) int { return numberOf(rs.At(i)) })
+		if k.Lanes() == 1 {
+			k.Batch(0, rs.N, func(i int) int { return numberOf(rs.At(i)) })
 		}
 		for i := range rs.N {
-			if len(k.next) > 1 {
+			if k.Lanes() > 1 {
 				n := numberOf(rs.At(i))
-				k.batch(laneOf(n), 1, func(int) int { return n })
+				k.Batch(laneOf(n), 1, func(int) int { return n })
 			}
-			if c.every {
+			if c.Every {
 				if putRecord(want, numberOf(rs.At(i))); !bytes.Equal(rs.At(i), want) {
 					return fmt.Errorf("record %d came back with other bytes", rs.First+penstock.Offset(i))
 				}
@@ -101,12 +102,12 @@ func (d *diskLog) readBack(c *clock, k *tally, laneOf func(number int) int) erro
 
 // settle ends an iteration: everything is read back and checked, and what was
 // read gives its disk space back.
-func (d *diskLog) settle(c *clock, lanes, events int) error {
-	k := newTally(c, lanes, events)
+func (d *diskLog) settle(c *measure.Clock, lanes, events int) error {
+	k := measure.NewTally(c, lanes, events)
 	if err := d.readBack(c, k, func(n int) int { return n % lanes }); err != nil {
 		return err
 	}
-	return errors.Join(k.done(events), d.p.Trim(d.reader.Offset()))
+	return errors.Join(k.Done(events), d.p.Trim(d.reader.Offset()))
 }
 
 func appendRow(level penstock.Durability, size, perFrame int) func(e env) (pair, error) {
@@ -115,13 +116,13 @@ func appendRow(level penstock.Durability, size, perFrame int) func(e env) (pair,
 		if err != nil {
 			return pair{}, err
 		}
-		ours := func(c *clock) error {
+		ours := func(c *measure.Clock) error {
 			var err error
-			c.start()
+			c.Start()
 			for n := 0; n < e.events && err == nil; n += perFrame {
 				err = d.append(e, d.rec, n, min(n+perFrame, e.events))
 			}
-			c.stop(e.events)
+			c.Stop(e.events)
 			if err != nil {
 				return err
 			}
@@ -129,27 +130,27 @@ func appendRow(level penstock.Durability, size, perFrame int) func(e env) (pair,
 		}
 		raw := &rawFile{dir: e.dir, sync: level == syncedLevel}
 		rec := make([]byte, size)
-		base := func(c *clock) error {
+		base := func(c *measure.Clock) error {
 			if err := raw.room(e.events * (size + frameOverhead)); err != nil {
 				return err
 			}
 			begin := raw.at
 			var err error
-			c.start()
+			c.Start()
 			for n := 0; n < e.events && err == nil; n += perFrame {
 				err = raw.append(rec, n, min(n+perFrame, e.events))
 			}
-			c.stop(e.events)
+			c.Stop(e.events)
 			if err != nil {
 				return err
 			}
-			k := newTally(c, 1, e.events)
+			k := measure.NewTally(c, 1, e.events)
 			if err := raw.scan(begin, raw.at, size, k); err != nil {
 				return err
 			}
-			return k.done(e.events)
+			return k.Done(e.events)
 		}
-		return pair{ours, base, func() error { return errors.Join(d.close(), raw.close()) }}, nil
+		return pair{ours: ours, base: base, close: func() error { return errors.Join(d.close(), raw.close()) }}, nil
 	}
 }
 
@@ -161,11 +162,11 @@ func appendWriters(writers int) func(e env) (pair, error) {
 		if err != nil {
 			return pair{}, err
 		}
-		ours := func(c *clock) error {
+		ours := func(c *measure.Clock) error {
 			each := max(1, e.events/writers)
 			errs := make([]error, writers)
 			var wg sync.WaitGroup
-			c.start()
+			c.Start()
 			for w := range writers {
 				wg.Go(func() { // a writer: ends after its records; Wait below waits for it
 					rec := make([]byte, recordBytes)
@@ -176,26 +177,26 @@ func appendWriters(writers int) func(e env) (pair, error) {
 				})
 			}
 			wg.Wait()
-			c.stop(each * writers)
+			c.Stop(each * writers)
 			if err := errors.Join(errs...); err != nil {
 				return err
 			}
 			return d.settle(c, writers, each*writers)
 		}
-		base := func(c *clock) error {
+		base := func(c *measure.Clock) error {
 			n := max(1, e.events/32)
 			var err error
-			c.start()
+			c.Start()
 			for i := 0; i < n && err == nil; i++ {
 				err = d.append(e, d.rec, i, i+1)
 			}
-			c.stop(n)
+			c.Stop(n)
 			if err != nil {
 				return err
 			}
 			return d.settle(c, 1, n)
 		}
-		return pair{ours, base, d.close}, nil
+		return pair{ours: ours, base: base, close: d.close}, nil
 	}
 }
 
@@ -214,32 +215,32 @@ func readRow(e env) (pair, error) {
 	if err != nil {
 		return pair{}, errors.Join(err, closeAll())
 	}
-	ours := func(c *clock) error {
+	ours := func(c *measure.Clock) error {
 		reader, err := d.p.NewReader(d.p.Earliest())
 		if err != nil {
 			return err
 		}
-		k := newTally(c, 1, e.events)
-		c.start()
-		for k.count < e.events {
+		k := measure.NewTally(c, 1, e.events)
+		c.Start()
+		for k.Count() < e.events {
 			rs, nextErr := reader.Next(readAtMost)
 			if nextErr != nil || rs.N == 0 {
 				err = nextErr
 				break
 			}
-			k.batch(0, rs.N, func(i int) int { return numberOf(rs.At(i)) })
+			k.Batch(0, rs.N, func(i int) int { return numberOf(rs.At(i)) })
 		}
-		c.stop(k.count)
-		return errors.Join(err, k.done(e.events), reader.Close())
+		c.Stop(k.Count())
+		return errors.Join(err, k.Done(e.events), reader.Close())
 	}
-	base := func(c *clock) error {
-		k := newTally(c, 1, e.events)
-		c.start()
+	base := func(c *measure.Clock) error {
+		k := measure.NewTally(c, 1, e.events)
+		c.Start()
 		err := raw.scan(0, raw.at, recordBytes, k)
-		c.stop(k.count)
-		return errors.Join(err, k.done(e.events))
+		c.Stop(k.Count())
+		return errors.Join(err, k.Done(e.events))
 	}
-	return pair{ours, base, closeAll}, nil
+	return pair{ours: ours, base: base, close: closeAll}, nil
 }
 
 // reopenScan is how much of a log a clean open may have to look at: one segment.
@@ -264,34 +265,34 @@ func reopenRow(e env) (pair, error) {
 	if err = errors.Join(err, d.close()); err != nil {
 		return pair{}, errors.Join(err, raw.close())
 	}
-	ours := func(c *clock) error {
-		c.start()
+	ours := func(c *measure.Clock) error {
+		c.Start()
 		d, err := openLog(e, writtenLevel, size)
-		c.stop(1)
+		c.Stop(1)
 		if err != nil {
 			return err
 		}
 		return errors.Join(d.checkEnds(c, e.events), d.close())
 	}
-	base := func(c *clock) error {
-		k := newTally(c, 1, scanned)
-		c.start()
+	base := func(c *measure.Clock) error {
+		k := measure.NewTally(c, 1, scanned)
+		c.Start()
 		err := raw.scan(0, raw.at, size, k)
-		c.stop(1)
-		return errors.Join(err, k.done(scanned))
+		c.Stop(1)
+		return errors.Join(err, k.Done(scanned))
 	}
-	return pair{ours, base, raw.close}, nil
+	return pair{ours: ours, base: base, close: raw.close}, nil
 }
 
 // checkEnds checks the first and the last record of a log that was opened
 // again, or all of them in the untimed pass.
-func (d *diskLog) checkEnds(c *clock, events int) error {
+func (d *diskLog) checkEnds(c *measure.Clock, events int) error {
 	if end := d.p.Readable(); end != penstock.Offset(events) {
 		return fmt.Errorf("the log ends at %d after it was opened again, want %d", end, events)
 	}
-	if c.every {
-		k := newTally(c, 1, events)
-		return errors.Join(d.readBack(c, k, nil), k.done(events))
+	if c.Every {
+		k := measure.NewTally(c, 1, events)
+		return errors.Join(d.readBack(c, k, nil), k.Done(events))
 	}
 	for _, at := range []int{0, events - 1} {
 		if err := d.reader.Seek(penstock.Offset(at)); err != nil {

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+
+	"github.com/penstock/penstock/internal/measure"
 )
 
 // A rawFile is the least that one can do with the same frames: build one in a
@@ -79,7 +81,7 @@ func (r *rawFile) append(rec []byte, from, to int) error {
 
 // scan reads the frames in [from, to), compares their checksums and counts
 // their records of the given size.
-func (r *rawFile) scan(from, to int64, size int, k *tally) error {
+func (r *rawFile) scan(from, to int64, size int, k *measure.Tally) error {
 	if r.block == nil {
 		r.block = make([]byte, 2*scanBlock) // room for a part of a frame and a piece
 	}
@@ -94,7 +96,7 @@ func (r *rawFile) scan(from, to int64, size int, k *tally) error {
 			if crc32.Checksum(records, castagnoli) != binary.LittleEndian.Uint32(have[4:]) {
 				return errors.New("raw file: checksum does not match")
 			}
-			k.batch(0, n/size, func(i int) int { return numberOf(records[i*size:]) })
+			k.Batch(0, n/size, func(i int) int { return numberOf(records[i*size:]) })
 			have = have[frameOverhead+n:]
 		}
 		if from == to {

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/penstock/penstock/internal/measure"
 	"github.com/penstock/penstock/stage"
 )
 
@@ -35,13 +37,13 @@ var wide = shape[words]{
 
 func linearBatch[T any](s shape[T]) func(e env) (pair, error) {
 	return func(e env) (pair, error) {
-		ours := func(c *clock) error { return stagedBatch(e, c, s) }
-		base := func(c *clock) error { return recycledBatch(e, c, s) }
-		return pair{ours, base, nil}, nil
+		ours := func(c *measure.Clock) error { return stagedBatch(e, c, s) }
+		base := func(c *measure.Clock) error { return recycledBatch(e, c, s) }
+		return pair{ours: ours, base: base}, nil
 	}
 }
 
-func stagedBatch[T any](e env, c *clock, s shape[T]) error {
+func stagedBatch[T any](e env, c *measure.Clock, s shape[T]) error {
 	next := 0
 	source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[T]) error {
 		vs := out.Grow(min(want, e.events-next))
@@ -58,9 +60,9 @@ func stagedBatch[T any](e env, c *clock, s shape[T]) error {
 		out.Forward(in)
 		return nil
 	})
-	k := newTally(c, 1, e.events)
+	k := measure.NewTally(c, 1, e.events)
 	sink := stage.NewSink("sink", func(_ context.Context, in []T) error {
-		k.batch(0, len(in), func(i int) int { return s.number(&in[i]) })
+		k.Batch(0, len(in), func(i int) int { return s.number(&in[i]) })
 		return nil
 	})
 	g := stage.NewGraph()
@@ -76,24 +78,24 @@ func doneAt(next, events int) error {
 	return nil
 }
 
-func runGraph(e env, c *clock, g *stage.Graph, k *tally) error {
-	c.start()
+func runGraph(e env, c *measure.Clock, g *stage.Graph, k *measure.Tally) error {
+	c.Start()
 	err := g.Run(e.ctx)
-	c.stop(e.events)
+	c.Stop(e.events)
 	if err != nil {
 		return err
 	}
-	return k.done(e.events)
+	return k.Done(e.events)
 }
 
 // recycledBatch is the pipeline that one would write by hand: batches go round.
-func recycledBatch[T any](e env, c *clock, s shape[T]) error {
+func recycledBatch[T any](e env, c *measure.Clock, s shape[T]) error {
 	free, a, b := make(chan []T, batchesAhead+1), make(chan []T, batchesAhead), make(chan []T, batchesAhead)
 	for range cap(free) {
 		free <- make([]T, defaultBatch)
 	}
-	k := newTally(c, 1, e.events)
-	c.start()
+	k := measure.NewTally(c, 1, e.events)
+	c.Start()
 	go func() { // source: ends after its events; the gate waits for it
 		defer close(a)
 		for next := 0; next < e.events; {
@@ -115,16 +117,16 @@ func recycledBatch[T any](e env, c *clock, s shape[T]) error {
 		}
 	}()
 	for vs := range b {
-		k.batch(0, len(vs), func(i int) int { return s.number(&vs[i]) })
+		k.Batch(0, len(vs), func(i int) int { return s.number(&vs[i]) })
 		free <- vs[:cap(vs)]
 	}
-	c.stop(e.events)
-	return k.done(e.events)
+	c.Stop(e.events)
+	return k.Done(e.events)
 }
 
 // perEvent is the staged side of the per-event rows: an Emit per event in the
 // source, function calls per event in the helpers, a loop in the sink.
-func perEvent(e env, c *clock, connect func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int])) error {
+func perEvent(e env, c *measure.Clock, connect func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int])) error {
 	next := 0
 	source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[int]) error {
 		for range min(want, e.events-next) {
@@ -133,13 +135,13 @@ func perEvent(e env, c *clock, connect func(g *stage.Graph, from *stage.Source[i
 		}
 		return doneAt(next, e.events)
 	})
-	k := newTally(c, 1, e.events)
+	k := measure.NewTally(c, 1, e.events)
 	sum := 0
 	sink := stage.NewSink("sink", func(_ context.Context, in []int) error {
 		for _, v := range in {
 			sum += v
 		}
-		k.batch(0, len(in), func(i int) int { return in[i] - 1 })
+		k.Batch(0, len(in), func(i int) int { return in[i] - 1 })
 		return nil
 	})
 	g := stage.NewGraph()
@@ -157,21 +159,21 @@ func plusOne(v int) int { return v + 1 }
 func passes(v *int) bool { return *v > 0 }
 
 func linearEvent(e env) (pair, error) {
-	ours := func(c *clock) error {
+	ours := func(c *measure.Clock) error {
 		return perEvent(e, c, func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int]) {
 			gate := stage.Map(plusOne)
 			stage.Connect(g, from, gate, stage.Async())
 			stage.Connect(g, gate, to, stage.Async())
 		})
 	}
-	base := func(c *clock) error {
+	base := func(c *measure.Clock) error {
 		return byHand(e, c, func(in <-chan int) <-chan int { return hop(in, func(v int) (int, bool) { return plusOne(v), true }) })
 	}
-	return pair{ours, base, nil}, nil
+	return pair{ours: ours, base: base}, nil
 }
 
 func fusedEvent(e env) (pair, error) {
-	ours := func(c *clock) error {
+	ours := func(c *measure.Clock) error {
 		return perEvent(e, c, func(g *stage.Graph, from *stage.Source[int], to *stage.Sink[int]) {
 			gate, filter := stage.Map(plusOne), stage.Filter(passes)
 			stage.Connect(g, from, gate)
@@ -179,13 +181,13 @@ func fusedEvent(e env) (pair, error) {
 			stage.Connect(g, filter, to)
 		})
 	}
-	base := func(c *clock) error {
+	base := func(c *measure.Clock) error {
 		return byHand(e, c, func(in <-chan int) <-chan int {
 			changed := hop(in, func(v int) (int, bool) { return plusOne(v), true })
 			return hop(changed, func(v int) (int, bool) { return v, passes(&v) })
 		})
 	}
-	return pair{ours, base, nil}, nil
+	return pair{ours: ours, base: base}, nil
 }
 
 const hopCapacity = 1000 // the default max
@@ -205,10 +207,10 @@ func hop(in <-chan int, f func(int) (int, bool)) <-chan int {
 	return out
 }
 
-func byHand(e env, c *clock, hops func(<-chan int) <-chan int) error {
-	k := newTally(c, 1, e.events)
+func byHand(e env, c *measure.Clock, hops func(<-chan int) <-chan int) error {
+	k := measure.NewTally(c, 1, e.events)
 	sum := 0
-	c.start()
+	c.Start()
 	first := make(chan int, hopCapacity)
 	go func() { // source: ends after its events; the first hop waits for it
 		defer close(first)
@@ -216,21 +218,21 @@ func byHand(e env, c *clock, hops func(<-chan int) <-chan int) error {
 			first <- i
 		}
 	}()
-	var one [1]int
+	var one [1]measure.Word
 	for v := range hops(first) {
 		sum += v
-		one[0] = v - 1
-		k.ints(0, one[:])
+		one[0][0] = v - 1
+		measure.Take(k, 0, one[:])
 	}
-	c.stop(e.events)
-	if err := k.done(e.events); err != nil {
+	c.Stop(e.events)
+	if err := k.Done(e.events); err != nil {
 		return err
 	}
 	return checkSum(sum, e.events)
 }
 
 func demandOne(e env) (pair, error) {
-	ours := func(c *clock) error {
+	ours := func(c *measure.Clock) error {
 		next := 0
 		source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[int]) error {
 			for range min(want, e.events-next) {
@@ -245,9 +247,9 @@ func demandOne(e env) (pair, error) {
 			}
 			return nil
 		})
-		k := newTally(c, 1, e.events)
+		k := measure.NewTally(c, 1, e.events)
 		sink := stage.NewSink("sink", func(_ context.Context, in []int) error {
-			k.batch(0, len(in), func(i int) int { return in[i] - 1 })
+			k.Batch(0, len(in), func(i int) int { return in[i] - 1 })
 			return nil
 		})
 		g := stage.NewGraph()
@@ -255,15 +257,15 @@ func demandOne(e env) (pair, error) {
 		stage.Connect(g, gate, sink, stage.Demand(1, 0))
 		return runGraph(e, c, g, k)
 	}
-	return pair{ours, func(c *clock) error { return askedByHand(e, c) }, nil}, nil
+	return pair{ours: ours, base: func(c *measure.Clock) error { return askedByHand(e, c) }}, nil
 }
 
 // askedByHand is stop and wait with channels: an ask and an event per hop.
-func askedByHand(e env, c *clock) error {
+func askedByHand(e env, c *measure.Clock) error {
 	askSource, fromSource := make(chan struct{}), make(chan int)
 	askGate, fromGate := make(chan struct{}), make(chan int)
-	k := newTally(c, 1, e.events)
-	c.start()
+	k := measure.NewTally(c, 1, e.events)
+	c.Start()
 	go func() { // source: ends with the asks; the gate waits for it
 		defer close(fromSource)
 		next := 0
@@ -281,14 +283,22 @@ func askedByHand(e env, c *clock) error {
 		close(askSource)
 		<-fromSource
 	}()
-	var one [1]int
+	var one [1]measure.Word
 	for range e.events {
 		askGate <- struct{}{}
-		one[0] = <-fromGate - 1
-		k.ints(0, one[:])
+		one[0][0] = <-fromGate - 1
+		measure.Take(k, 0, one[:])
 	}
 	close(askGate)
 	<-fromGate
-	c.stop(e.events)
-	return k.done(e.events)
+	c.Stop(e.events)
+	return k.Done(e.events)
+}
+
+// checkSum checks the sum of the events 1 to n.
+func checkSum(sum, n int) error {
+	if want := n * (n + 1) / 2; sum != want {
+		return fmt.Errorf("the events add up to %d, want %d", sum, want)
+	}
+	return nil
 }
