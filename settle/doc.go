@@ -15,7 +15,8 @@
 // the commit (ADR 0008).
 //
 // A failed event is retried in its place: new events wait behind it, so that
-// the order of the partition is kept.
+// the order of the partition is kept. With [Config.Beside] they do not wait; a
+// carrier that runs several handlers at a time then keeps what order it wants.
 //
 // With [Config.Parking] a key that fails for long is parked instead: the failed
 // event and its followers, which are all later events of its key, move to the

@@ -1,7 +1,6 @@
 package settle
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -25,6 +24,10 @@ type Config struct {
 	// Parking lets keys be parked; nil, the default, means that every failed
 	// event waits in its place.
 	Parking *Parking
+	// Beside delivers new events also while others wait for a retry. The order
+	// is then the carrier's to keep, as far as it wants one: it may hold back
+	// what is in hand, and give it back with [Machine.Release].
+	Beside bool
 	// Rand returns the random numbers in [0, 1) for jitter; nil takes
 	// math/rand/v2.
 	Rand func() float64
@@ -42,6 +45,7 @@ type Config struct {
 // restored from storage.
 type Machine struct {
 	policy Policy
+	beside bool
 	random func() float64
 
 	next      penstock.Offset // the lowest that was never delivered
@@ -92,7 +96,7 @@ func New(c Config) (*Machine, error) {
 	if c.Rand == nil {
 		c.Rand = rand.Float64
 	}
-	m := &Machine{policy: c.Policy, random: c.Rand, next: c.Committed, completed: completed}
+	m := &Machine{policy: c.Policy, beside: c.Beside, random: c.Rand, next: c.Committed, completed: completed}
 	if c.Parking != nil {
 		if err := m.restoreParked(*c.Parking); err != nil {
 			return nil, err
@@ -106,8 +110,8 @@ func New(c Config) (*Machine, error) {
 // lowest span that is due for a retry or as a dead letter, else new events. end
 // is one past the newest event that can be read. It returns false when there is
 // nothing to deliver yet: no new events, a retry that is not due (new events
-// wait behind it, so that the partition keeps its order; see [Machine.Due]), a
-// full window or a fault ([Machine.Blocked] says which). The span stays in hand
+// wait behind it, so that the partition keeps its order, unless [Config.Beside]
+// is set; see [Machine.Due]), a full window or a fault ([Machine.Blocked] says which). The span stays in hand
 // until it is settled; several may be in hand at once.
 //
 // Events that come behind a parked one of their key are not delivered but
@@ -120,11 +124,10 @@ func (m *Machine) Next(now time.Time, end penstock.Offset, max int) (Span, bool)
 	if m.lot != nil && len(m.lot.keys) > 0 {
 		return m.nextBeside(now, end, max)
 	}
-	if m.waiting > 0 {
-		i := m.firstWaiting()
-		if now.Before(m.runs[i].past.due) {
-			return Span{}, false
-		}
+	switch i, blocked := m.nextWaiting(now); {
+	case blocked:
+		return Span{}, false
+	case i >= 0:
 		return m.again(i, now, max), true
 	}
 	limit := m.limit(end)
@@ -169,6 +172,20 @@ func (m *Machine) firstWaiting() int {
 	return slices.IndexFunc(m.runs, run.waits)
 }
 
+// nextWaiting returns the run that is delivered again before anything new, -1
+// when there is none. New events are blocked while the first of those that wait
+// is not due, unless they are delivered beside it.
+func (m *Machine) nextWaiting(now time.Time) (i int, blocked bool) {
+	switch {
+	case m.waiting == 0:
+		return -1, false
+	case m.beside:
+		return slices.IndexFunc(m.runs, func(r run) bool { return r.waits() && !now.Before(r.past.due) }), false
+	}
+	i = m.firstWaiting()
+	return i, now.Before(m.runs[i].past.due)
+}
+
 // again puts the run at i in hand once more: a part of it when it is longer
 // than max, together with those that follow it seamlessly when they are due
 // for the same attempt.
@@ -210,65 +227,6 @@ func (m *Machine) hand(r run, i int) Span {
 func deadCause(r run) error {
 	if r.dead {
 		return r.past.cause
-	}
-	return nil
-}
-
-// Settle ends a delivery at time now: the events named by outcomes have their
-// verdicts, all others of s are done. Outcomes are sorted by offset, do not
-// overlap and lie inside s. The slice is not kept. It returns [ErrLate], and
-// changes nothing, when no event of s is in hand by this span any more; events
-// that are not in hand any more are left as they are. A whole span settled
-// in the order of delivery allocates nothing, and takes constant time when it
-// is the only one in hand. Spans of NextParked are settled in the same way.
-func (m *Machine) Settle(now time.Time, s Span, outcomes ...Outcome) error {
-	if len(outcomes) == 0 && len(m.runs) > 0 {
-		if r := &m.runs[0]; r.inHand && r.serial == s.serial && r.from == s.From && r.to == s.To {
-			if len(m.runs) > 1 {
-				m.runs = slices.Delete(m.runs, 0, 1)
-				return nil
-			}
-			r.past = nil // drop the errors
-			m.runs = m.runs[:0]
-			return nil
-		}
-	}
-	mustFit(s, outcomes)
-	if s.Parked {
-		return m.settleParked(now, s, outcomes)
-	}
-	delay := m.delays(now)
-	out, found := m.scratch[:0], false
-	for _, r := range m.runs {
-		if !r.inHand || r.serial != s.serial || r.to <= s.From || r.from >= s.To {
-			out = append(out, r)
-			continue
-		}
-		found = true
-		if r.from < s.From {
-			out = append(out, r.part(r.from, s.From))
-		}
-		for _, o := range outcomes {
-			from, to := max(r.from, o.From), min(r.to, o.To)
-			if from < to && o.Verdict != Done {
-				out = m.fail(out, r.part(from, to), o, delay)
-			}
-		}
-		if r.to > s.To {
-			out = append(out, r.part(s.To, r.to))
-		}
-	}
-	if !found {
-		clear(out)
-		return ErrLate
-	}
-	clear(m.runs) // drop the errors
-	m.scratch, m.runs = m.runs[:0], out
-	m.waiting = 0
-	for _, r := range m.runs {
-		if r.waits() {
-			m.waiting++
-		}
 	}
 	return nil
 }
@@ -338,14 +296,4 @@ func (r run) waits() bool { return !r.inHand && !r.parked }
 func (r run) part(from, to penstock.Offset) run {
 	r.from, r.to = from, to
 	return r
-}
-
-func mustFit(s Span, outcomes []Outcome) {
-	at := s.From
-	for _, o := range outcomes {
-		if o.From < at || o.To <= o.From || o.To > s.To {
-			panic(fmt.Sprintf("settle: outcome [%d, %d) does not fit span [%d, %d) in order", o.From, o.To, s.From, s.To))
-		}
-		at = o.To
-	}
 }

@@ -1,7 +1,9 @@
 package settle_test
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +35,7 @@ type model struct {
 	t       *rapid.T
 	m       *settle.Machine
 	policy  settle.Policy
+	beside  bool
 	base    penstock.Offset
 	cells   []cell
 	end     int // cells that can be read
@@ -63,12 +66,22 @@ func (s *model) committed() int {
 	return len(s.cells)
 }
 
+// firstAgain returns the cell that is delivered again before anything new.
+func (s *model) firstAgain() int {
+	for i, c := range s.cells {
+		if c.state == waits && (!s.beside || !s.now.Before(c.due)) {
+			return i
+		}
+	}
+	return len(s.cells)
+}
+
 // next asks for a delivery and checks it cell by cell.
 func (s *model) next() {
 	size := rapid.IntRange(1, 700).Draw(s.t, "max")
 	at := s.m.Position()
 	span, ok := s.m.Next(s.now, s.base+penstock.Offset(s.end), size)
-	if ok && span.From != at {
+	if ok && span.From != at && !s.beside {
 		s.t.Fatalf("span %+v does not begin at the position %d", span, at)
 	}
 	if s.fault {
@@ -77,7 +90,7 @@ func (s *model) next() {
 		}
 		return
 	}
-	if w := s.first(waits); w < len(s.cells) {
+	if w := s.firstAgain(); w < len(s.cells) {
 		due := !s.now.Before(s.cells[w].due)
 		if ok != due {
 			s.t.Fatalf("delivered %v although the retry of cell %d is due %v", ok, w, due)
@@ -143,16 +156,77 @@ func (s *model) settle() {
 		from := span.From + penstock.Offset(rapid.IntRange(0, span.Len()-1).Draw(s.t, "from"))
 		part = span.Part(from, from+penstock.Offset(rapid.IntRange(1, int(span.To-from)).Draw(s.t, "len")))
 	}
-	outcomes := s.outcomes(part)
+	s.judgeAll([]settle.Span{part}, []settle.Span{span}, s.outcomes(part), func(parts []settle.Span, outcomes []settle.Outcome) error {
+		return s.m.Settle(s.now, parts[0], outcomes...)
+	})
+}
+
+// settleParts settles parts of the last spans in one call.
+func (s *model) settleParts() {
+	var parts, whole []settle.Span
+	var outcomes []settle.Outcome
+	recent := slices.Clone(s.spans[max(0, len(s.spans)-5):])
+	slices.SortFunc(recent, func(a, b settle.Span) int { return cmp.Compare(a.From, b.From) })
+	for _, span := range recent {
+		from, to := span.From, span.To
+		for from < to && len(parts) < 20 {
+			from += penstock.Offset(rapid.IntRange(0, 30).Draw(s.t, "skip"))
+			end := min(to, from+penstock.Offset(rapid.IntRange(1, 60).Draw(s.t, "length")))
+			if n := len(parts); n > 0 && from < parts[n-1].To || from >= end {
+				from = max(from, end)
+				continue
+			}
+			part := span.Part(from, end)
+			parts, whole = append(parts, part), append(whole, span)
+			outcomes = append(outcomes, s.outcomes(part)...)
+			from = end
+		}
+	}
+	if len(parts) == 0 {
+		s.t.Skip("nothing was delivered")
+	}
+	s.judgeAll(parts, whole, outcomes, func(parts []settle.Span, outcomes []settle.Outcome) error {
+		return s.m.SettleParts(s.now, parts, outcomes...)
+	})
+}
+
+// release gives a part of a span back.
+func (s *model) release() {
+	if len(s.spans) == 0 {
+		s.t.Skip("nothing was delivered")
+	}
+	span := s.spans[len(s.spans)-1-rapid.IntRange(0, min(len(s.spans)-1, 3)).Draw(s.t, "span")]
+	from := span.From + penstock.Offset(rapid.IntRange(0, span.Len()-1).Draw(s.t, "from"))
+	part := span.Part(from, from+penstock.Offset(rapid.IntRange(1, int(span.To-from)).Draw(s.t, "len")))
 	late := true
 	for o := part.From; o < part.To; o++ {
 		if c := s.at(o); c.state == inHand && c.holder == span {
 			late = false
+			c.state, c.due = waits, time.Time{}
+			if !c.dead {
+				c.attempt--
+			}
 		}
 	}
-	err := s.m.Settle(s.now, part, outcomes...)
+	if err := s.m.Release(part); late != errors.Is(err, settle.ErrLate) || !late && err != nil {
+		s.t.Fatalf("releasing %+v: %v, late %v", part, err, late)
+	}
+}
+
+// judgeAll settles parts, each of the span at its place in whole, and does the
+// same to the cells.
+func (s *model) judgeAll(parts, whole []settle.Span, outcomes []settle.Outcome, settleIt func([]settle.Span, []settle.Outcome) error) {
+	late := true
+	for i, part := range parts {
+		for o := part.From; o < part.To; o++ {
+			if c := s.at(o); c.state == inHand && c.holder == whole[i] {
+				late = false
+			}
+		}
+	}
+	err := settleIt(parts, outcomes)
 	if late != errors.Is(err, settle.ErrLate) || !late && err != nil {
-		s.t.Fatalf("settling %+v: %v, late %v", part, err, late)
+		s.t.Fatalf("settling %+v: %v, late %v", parts, err, late)
 	}
 	verdicts := make(map[penstock.Offset]settle.Outcome)
 	groups := make(map[penstock.Offset]int)
@@ -162,9 +236,11 @@ func (s *model) settle() {
 			verdicts[at], groups[at] = o, s.groups
 		}
 	}
-	for o := part.From; o < part.To; o++ {
-		if c := s.at(o); c.state == inHand && c.holder == span {
-			s.judge(c, verdicts[o], groups[o])
+	for i, part := range parts {
+		for o := part.From; o < part.To; o++ {
+			if c := s.at(o); c.state == inHand && c.holder == whole[i] {
+				s.judge(c, verdicts[o], groups[o])
+			}
 		}
 	}
 }
@@ -216,7 +292,7 @@ func (s *model) judge(c *cell, o settle.Outcome, group int) {
 // restart makes a new machine from what is stored; all that was in hand or
 // waited is delivered anew.
 func (s *model) restart() {
-	m, err := settle.New(settle.Config{Policy: s.policy, Committed: s.m.Committed(), Completed: s.m.AppendCompleted(nil),
+	m, err := settle.New(settle.Config{Policy: s.policy, Beside: s.beside, Committed: s.m.Committed(), Completed: s.m.AppendCompleted(nil),
 		Rand: func() float64 { return 0 }})
 	if err != nil {
 		s.t.Fatal(err)
@@ -252,7 +328,7 @@ func (s *model) check() {
 	if got := s.m.Delivered(); got < delivered || got > committed+settle.WindowMax && got > delivered {
 		s.t.Fatalf("delivered %d with the commit at %d, want at least %d", got, committed, delivered)
 	}
-	if due, ok := s.m.Due(); ok != (count[waits] > 0 && !s.fault) || ok && !due.Equal(s.cells[s.first(waits)].due) {
+	if due, ok := s.m.Due(); ok != (count[waits] > 0 && !s.fault) || ok && !due.Equal(s.due()) {
 		s.t.Fatalf("due %v, %v with %d waiting", due, ok, count[waits])
 	}
 	s.checkReason(count)
@@ -267,6 +343,16 @@ func (s *model) check() {
 			s.t.Fatalf("cell %d is stored as done %v, want %v", i, set, !set)
 		}
 	}
+}
+
+func (s *model) due() time.Time {
+	due := s.cells[s.first(waits)].due
+	for _, c := range s.cells {
+		if s.beside && c.state == waits && c.due.Before(due) {
+			due = c.due
+		}
+	}
+	return due
 }
 
 func (s *model) checkReason(count map[int]int) {
@@ -302,8 +388,8 @@ func TestMachineModel(t *testing.T) {
 			cells:  make([]cell, 5000),
 			policy: settle.Policy{Attempts: rapid.IntRange(1, 4).Draw(rt, "attempts"), Backoff: plain.Backoff},
 		}
-		s.highest = s.base
-		m, err := settle.New(settle.Config{Policy: s.policy, Committed: s.base, Rand: func() float64 { return 0 }})
+		s.highest, s.beside = s.base, rapid.Bool().Draw(rt, "beside")
+		m, err := settle.New(settle.Config{Policy: s.policy, Beside: s.beside, Committed: s.base, Rand: func() float64 { return 0 }})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -314,6 +400,8 @@ func TestMachineModel(t *testing.T) {
 			"next2":   func(*rapid.T) { s.next() },
 			"settle":  func(*rapid.T) { s.settle() },
 			"settle2": func(*rapid.T) { s.settle() },
+			"parts":   func(*rapid.T) { s.settleParts() },
+			"release": func(*rapid.T) { s.release() },
 			"wait": func(t *rapid.T) {
 				s.now = s.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
 			},

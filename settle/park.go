@@ -14,12 +14,13 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 	l := m.lot
 	l.full = false
 	for {
-		if m.waiting > 0 {
-			i := m.firstWaiting()
+		i, blocked := m.nextWaiting(now)
+		if blocked {
+			return Span{}, false
+		}
+		if i >= 0 {
 			r := m.runs[i]
 			switch {
-			case now.Before(r.past.due):
-				return Span{}, false
 			case r.dead:
 				return m.again(i, now, max), true
 			case r.from >= end:

@@ -25,7 +25,7 @@ func (m *Machine) Delivered() penstock.Offset { return m.next }
 
 // Position returns the offset that the next span begins at: of the lowest
 // retry or dead letter that waits, due or not, else the lowest that was never
-// delivered.
+// delivered. With [Config.Beside] it may begin further on.
 func (m *Machine) Position() penstock.Offset {
 	if m.waiting > 0 {
 		return m.runs[m.firstWaiting()].from
@@ -63,12 +63,34 @@ func (m *Machine) Due() (time.Time, bool) {
 	if m.waiting == 0 || m.fault != nil || m.noRoom() {
 		return time.Time{}, false
 	}
+	if m.beside {
+		return m.dueBeside()
+	}
 	return m.runs[m.firstWaiting()].past.due, true
+}
+
+// dueBeside returns when the first of those is due that wait and are not behind
+// one that has to be parked and has no room.
+func (m *Machine) dueBeside() (due time.Time, ok bool) {
+	for _, r := range m.runs {
+		if m.lot != nil && m.lot.full && r.from >= m.lot.fullAt {
+			break
+		}
+		if r.waits() && (!ok || r.past.due.Before(due)) {
+			due, ok = r.past.due, true
+		}
+	}
+	return due, ok
 }
 
 // noRoom reports whether the last Next could not park the event at the position.
 func (m *Machine) noRoom() bool {
 	return m.lot != nil && m.lot.full && m.lot.fullAt == m.Position()
+}
+
+// IsParked reports whether the event at an offset is parked.
+func (m *Machine) IsParked(o penstock.Offset) bool {
+	return m.lot != nil && m.lot.events[o] != nil
 }
 
 // Fault returns the cause of the fault that stopped the machine, nil while
