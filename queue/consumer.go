@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync/atomic"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/demand"
@@ -38,9 +39,10 @@ type Consumer[T any] struct {
 	budget  *demand.Budget // the topic's; nil when unbounded
 	max     int            // of Pull
 	auto    bool
-	claimed bool // this way of use is decided
+	claimed bool          // this way of use is decided
+	way     atomic.Uint32 // how a pull may go; everyStep after halt
 
-	turn    int        // whose turn is next
+	now     *cursor[T] // whose turn is next
 	pending []uint64   // partitions to look at, a bit each
 	last    *cursor[T] // of the last pull, until Commit
 }
@@ -49,9 +51,11 @@ func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
 	c := &Consumer[T]{group: g, cursors: cursors, waker: seglog.NewWaker(len(cursors))}
 	c.budget, c.max, c.auto = g.topic.budget, g.config.BatchMax, g.config.AutoCommit
 	c.pending = make([]uint64, c.waker.Words())
-	for i := range cursors {
+	for i, cur := range cursors {
+		cur.place, cur.next = i, cursors[(i+1)%len(cursors)]
 		c.mark(i)
 	}
+	c.now = cursors[0]
 	for i, cur := range cursors {
 		g.topic.addWaker(cur.part, c.waker.Place(i))
 	}
@@ -72,24 +76,31 @@ func (c *Consumer[T]) Partitions() (from, to int) {
 func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	// The short way, for small batches out of a large window: nothing to do but
 	// to move on. Everything else is in pull.
-	cur := c.cursors[c.turn]
-	if max > 0 && cur.read+penstock.Offset(max) <= cur.smooth && cur.read == cur.committed && c.open() {
-		if c.turn++; c.turn == len(c.cursors) {
-			c.turn = 0
-		}
-		b.Batch = penstock.NewPulled(cur.move(max), &cur.delivery, cur.ticket)
-		if !c.auto {
-			c.last = cur
-			return b, true, nil
-		}
-		cur.committed = cur.read
-		cur.hold.Commit(cur.read)
-		if c.budget != nil && c.budget.Waiting() > 0 {
-			c.budget.Poke()
-		}
+	cur := c.now
+	read := cur.read
+	way := c.way.Load()
+	if max <= 0 || read+penstock.Offset(max) > cur.smooth || way == everyStep {
+		return c.pull(max)
+	}
+	c.now = cur.next
+	cur.delivery.First = read
+	cur.read = read + penstock.Offset(max)
+	i := int(read - cur.win.First)
+	values := cur.win.Values[i : i+max : i+max]
+	if way == byCommit {
+		cur.ticket++
+		cur.smooth = 0
+		c.last = cur
+		b.Batch = penstock.NewPulled(values, &cur.delivery, cur.ticket)
 		return b, true, nil
 	}
-	return c.pull(max)
+	cur.committed = read + penstock.Offset(max)
+	cur.hold.Advance(max)
+	if way == autoBounded && c.budget.Waiting() > 0 {
+		c.budget.Poke()
+	}
+	b.Batch = penstock.NewPulled(values, &cur.delivery, 0)
+	return b, true, nil
 }
 
 // pull is TryPull with every step.
@@ -173,8 +184,33 @@ func (c *Consumer[T]) Commit() error {
 	return nil
 }
 
-// open reports whether the group is open and known to be pulled.
-func (c *Consumer[T]) open() bool { return c.claimed && !c.group.closed.Load() }
+// Ways of a pull.
+const (
+	everyStep   = iota
+	autoCommits // the short way, in a group with AutoCommit
+	autoBounded // the same where producers may wait for capacity
+	byCommit    // the short way, in a group that commits by call
+)
+
+// halt makes the next pull take every step, and so look at what has changed:
+// the caller changes it first.
+func (c *Consumer[T]) halt() { c.way.Store(everyStep) }
+
+// liven lets pulls go the short way, unless something stands against it.
+// Whoever changes that halts afterwards, so one of both looks is late enough.
+func (c *Consumer[T]) liven() {
+	switch {
+	case !c.auto:
+		c.way.Store(byCommit)
+	case c.budget != nil:
+		c.way.Store(autoBounded)
+	default:
+		c.way.Store(autoCommits)
+	}
+	if c.group.closed.Load() {
+		c.halt()
+	}
+}
 
 // enter checks at the start of a call that the group is open and is pulled.
 func (c *Consumer[T]) enter() error {
@@ -185,6 +221,9 @@ func (c *Consumer[T]) enter() error {
 		return penstock.ErrClosed
 	}
 	if c.claimed {
+		if c.way.Load() == everyStep {
+			c.liven()
+		}
 		return nil
 	}
 	if err := c.group.claim(pulled); err != nil {
@@ -197,6 +236,7 @@ func (c *Consumer[T]) enter() error {
 		cur.completed = nil // a pull begins at the commit, whatever Run had done beyond it
 	}
 	c.claimed = true
+	c.liven()
 	return nil
 }
 
@@ -206,11 +246,9 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 		return nil, nil, nil
 	}
 	for range c.cursors {
-		i := c.turn
-		cur := c.cursors[i]
-		if c.turn++; c.turn == len(c.cursors) {
-			c.turn = 0
-		}
+		cur := c.now
+		i := cur.place
+		c.now = cur.next
 		if cur.read >= cur.sweepAt || cur.read != cur.committed {
 			c.startOver(i, cur)
 		}
@@ -221,9 +259,6 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 		}
 		values := cur.take(max)
 		if values == nil {
-			if cur.low != cur.committed {
-				cur.letGo(cur.committed)
-			}
 			continue
 		}
 		if !c.auto {
@@ -235,7 +270,11 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 			c.mark(i)
 			return nil, nil, err
 		}
+		cur.smoothen()
 		return cur, values, nil
+	}
+	for _, cur := range c.cursors {
+		cur.idle()
 	}
 	return nil, nil, nil
 }

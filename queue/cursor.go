@@ -16,6 +16,7 @@ type window[T any] struct {
 	Metas  []penstock.Meta    // nil, or as long as Values
 	Times  []penstock.TimeRun // append times of Values, from the first on
 	Epoch  uint32             // the writer's
+	Whole  penstock.Offset    // no memory comes back before all below it is finished with
 }
 
 func (w *window[T]) end() penstock.Offset { return w.First + penstock.Offset(len(w.Values)) }
@@ -44,8 +45,9 @@ type source[T any] interface {
 	close()
 }
 
-// sweepEvery is after how many finished events memory is given back, where the
-// events keep nothing alive; where they do, see sweepPointers.
+// sweepEvery is after how many finished events memory is given back at the
+// earliest, where the events keep nothing alive; where they do, see
+// sweepPointers.
 const (
 	sweepEvery    = 512
 	sweepPointers = 64
@@ -59,6 +61,8 @@ const (
 // events in [read, limit) lie in win. ticket counts deliveries, so that a
 // batch knows whether it is the last one.
 type cursor[T any] struct {
+	next   *cursor[T] // whose turn is after this one's, in a ring
+	place  int        // in its consumer's list
 	group  *Group[T]
 	topic  *Topic[T]
 	part   *partition[T]
@@ -69,8 +73,10 @@ type cursor[T any] struct {
 	sweeps penstock.Offset // after how many finished events memory is given back
 	drains bool            // also when all are finished: they keep other memory alive
 
-	win       window[T]
-	smooth    penstock.Offset // the next batch needs no step but move if it ends at or below
+	win window[T]
+	// smooth is up to where the next pull needs no step but to move on. It is 0
+	// while a pulled batch is not committed: that comes again.
+	smooth    penstock.Offset
 	limit     penstock.Offset
 	read      penstock.Offset
 	committed penstock.Offset
@@ -82,6 +88,7 @@ type cursor[T any] struct {
 	delivery  penstock.Delivery
 	runsUntil penstock.Offset // delivery.Times[0] covers [win.First or later, runsUntil)
 	runs      []penstock.TimeRun
+	run0      [1]penstock.TimeRun // backs runs until it must be longer
 }
 
 // newCursor joins a hold with a source that starts at the hold.
@@ -100,6 +107,7 @@ func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[
 	c.read, c.limit, c.committed, c.low, c.win.First = at, at, at, at, at
 	c.sweepAt = at + c.sweeps
 	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index, Carrier: c}
+	c.runs = c.run0[:0]
 	c.loan = &loan{closeSource: s.close}
 	if p.log != nil {
 		c.loan.open, c.loan.giveBack, c.loan.abandon = p.log.Lend, p.log.Return, p.log.Abandon
@@ -118,26 +126,20 @@ func (c *cursor[T]) take(max int) []T {
 	if i := int(c.read - c.win.First); c.read+penstock.Offset(k) > c.runsUntil || c.win.Metas != nil {
 		c.describe(&c.delivery, &c.runs, i, k)
 	}
-	values := c.move(k)
-	c.smooth = c.smoothUntil()
-	return values
-}
-
-// smoothUntil returns up to where batches need no step but move.
-func (c *cursor[T]) smoothUntil() penstock.Offset {
-	if c.win.Metas != nil || c.saved && c.group.config.AutoCommit {
-		return 0
-	}
-	return min(c.limit, c.sweepAt, c.runsUntil)
-}
-
-// move goes on over the next k events of the window.
-func (c *cursor[T]) move(k int) []T {
 	i := int(c.read - c.win.First)
 	c.delivery.First = c.read
 	c.read += penstock.Offset(k)
 	c.ticket++
+	c.smooth = 0
 	return c.win.Values[i : i+k : i+k]
+}
+
+// smoothen lets the next pulls go the short way, as far as nothing else is to
+// be done. All that was taken is committed.
+func (c *cursor[T]) smoothen() {
+	if c.win.Metas == nil && !(c.saved && c.group.config.AutoCommit) {
+		c.smooth = min(c.limit, c.sweepAt, c.runsUntil)
+	}
 }
 
 // describe fills in what the window knows of its events [i, i+k). runs backs
@@ -173,14 +175,17 @@ func (c *cursor[T]) describe(d *penstock.Delivery, runs *[]penstock.TimeRun, i, 
 	d.Times = list
 }
 
-// refill gets the next window. Afterwards take gives something unless nothing
-// is readable.
-func (c *cursor[T]) refill(max int, lasting bool) error {
-	w, err := c.source.fill(c.read, max, lasting)
+// refill gets the next window, of at least so many events if they are readable.
+// Afterwards take gives something unless nothing is readable.
+func (c *cursor[T]) refill(least int, lasting bool) error {
+	w, err := c.source.fill(c.read, least, lasting)
 	if err != nil {
 		return fmt.Errorf("topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 	}
 	c.win, c.limit, c.runsUntil, c.smooth = w, w.end(), 0, 0
+	if w.Whole > 0 && !lasting { // else the window may be far ahead of what is finished
+		c.sweepAt = max(c.low+c.sweeps, w.Whole)
+	}
 	return nil
 }
 
@@ -217,7 +222,11 @@ func (c *cursor[T]) finish() error {
 	if c.read == c.committed {
 		return nil
 	}
-	return c.settle(c.read)
+	if err := c.settle(c.read); err != nil {
+		return err
+	}
+	c.smoothen()
+	return nil
 }
 
 // settle is commit where no batch below the offset to stays in hands.
@@ -239,6 +248,18 @@ func (c *cursor[T]) letGo(to penstock.Offset) {
 	c.sweepAt = to + c.sweeps
 	c.hold.Lower(to)
 	c.part.sweep()
+}
+
+// idle gives back what only the last events keep, when nothing is left to read:
+// what they point to, or files. Memory that comes back by segment does so when
+// the window has passed one.
+func (c *cursor[T]) idle() {
+	if c.low == c.committed {
+		return
+	}
+	if c.saved || c.drains || c.win.Metas != nil || c.committed >= c.sweepAt {
+		c.letGo(c.committed)
+	}
 }
 
 // readable returns how many events can be taken without waiting.

@@ -284,6 +284,7 @@ func (g *Group[T]) shut() bool {
 		return false
 	}
 	for _, c := range g.consumers {
+		c.halt()
 		c.waker.Close()
 		for _, cur := range c.cursors {
 			g.topic.removeWaker(cur.part, c.waker)

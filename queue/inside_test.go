@@ -109,8 +109,8 @@ func TestTurnNeverLeavesThePartitions_BQ82(t *testing.T) {
 			if _, _, err := c.TryPull(1); err != nil {
 				t.Fatal(err)
 			}
-			if c.turn < 0 || c.turn >= partitions {
-				t.Fatalf("turn %d of %d partitions", c.turn, partitions)
+			if c.now != c.cursors[c.now.place] {
+				t.Fatalf("turn %d of %d partitions", c.now.place, partitions)
 			}
 		}
 	}

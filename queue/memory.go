@@ -10,6 +10,7 @@ type memory[T any] struct {
 	log    *seglog.Log[T]
 	cursor seglog.Cursor[T]
 	times  []penstock.TimeRun
+	time0  [1]penstock.TimeRun // backs times until it must be longer
 
 	// What fill copies together when a run of max events crosses segments.
 	values []T
@@ -18,7 +19,9 @@ type memory[T any] struct {
 }
 
 func newMemory[T any](log *seglog.Log[T]) *memory[T] {
-	return &memory[T]{log: log, cursor: log.Cursor()}
+	m := &memory[T]{log: log, cursor: log.Cursor()}
+	m.times = m.time0[:0]
+	return m
 }
 
 func (m *memory[T]) end() penstock.Offset { return m.log.End() }
@@ -33,7 +36,11 @@ func (m *memory[T]) fill(at penstock.Offset, max int, lasting bool) (window[T], 
 		return window[T]{First: at}, nil
 	}
 	if end := at + penstock.Offset(len(span.Values)); lasting || len(span.Values) >= max || end == limit {
-		return window[T]{First: at, Values: span.Values, Metas: span.Metas, Times: m.times}, nil
+		w := window[T]{First: at, Values: span.Values, Metas: span.Metas, Times: m.times}
+		if span.Metas == nil && !m.log.HoldsPointers() {
+			w.Whole = m.cursor.SegmentEnd()
+		}
+		return w, nil
 	}
 	return m.gather(span, limit, max), nil
 }

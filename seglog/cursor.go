@@ -56,6 +56,11 @@ func (c *Cursor[T]) View(at, limit penstock.Offset) Span[T] {
 	return span
 }
 
+// SegmentEnd returns one past the last slot of the segment that the cursor's
+// last View was in: when nothing keeps other memory alive, releasing less than
+// that gives nothing back. The view was not empty.
+func (c *Cursor[T]) SegmentEnd() penstock.Offset { return c.seg.end() }
+
 // Times appends the append times of the span's events to dst. The span is the
 // result of the cursor's last View.
 func (c *Cursor[T]) Times(dst []penstock.TimeRun, span Span[T]) []penstock.TimeRun {

@@ -30,6 +30,9 @@ func (h *Hold) Low() penstock.Offset { return penstock.Offset(h.low.Load()) }
 // one writer, so adding the difference is storing it, at half the cost.
 func (h *Hold) Commit(to penstock.Offset) { h.commit.Add(uint64(to) - h.commit.Load()) }
 
+// Advance raises the commit by n events; n is not negative.
+func (h *Hold) Advance(n int) { h.commit.Add(uint64(n)) }
+
 // Lower raises low to the offset to, which is not below it and not above the
 // commit: what lies below is no longer in hands.
 func (h *Hold) Lower(to penstock.Offset) { h.low.Store(uint64(to)) }
