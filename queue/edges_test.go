@@ -243,7 +243,11 @@ func TestCancelledWaitsLoseNoCapacity(t *testing.T) {
 				})
 			}
 			delivered := 0
+			begin := time.Now()
 			for ended.Load() < producers {
+				if time.Since(begin) > time.Hour { // of the bubble's time; a tenth of a second is a wait's longest
+					t.Fatalf("%d of %d producers have ended: %+v", ended.Load(), producers, topic.Stats())
+				}
 				if s := topic.Stats(); s.Retained > uint64(capacity) {
 					t.Errorf("%d events in a capacity of %d", s.Retained, capacity)
 				}

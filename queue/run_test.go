@@ -629,11 +629,13 @@ func TestRunUnderRandomFailures(t *testing.T) {
 			good.Add(int64(n))
 			return nil
 		})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a producer was left waiting"))
+		defer cancel()
 		var wg sync.WaitGroup
 		for p := range producers {
 			wg.Go(func() {
 				for v := p; v < events; v += producers {
-					if err := topic.Produce(context.Background(), v); err != nil {
+					if err := topic.Produce(ctx, v); err != nil {
 						t.Error(err)
 						return
 					}
@@ -641,9 +643,7 @@ func TestRunUnderRandomFailures(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		for g.Stats().Lag > 0 {
-			runtime.Gosched()
-		}
+		eventually(t, "events are left that no handler got", func() bool { return g.Stats().Lag == 0 })
 		run.mustStop(t)
 		if got := good.Load() + dead.Load(); got != int64(events) || dead.Load() == 0 {
 			t.Errorf("%d handled and %d dead, want %d together", good.Load(), dead.Load(), events)

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -211,6 +212,8 @@ func TestBatchTakesOneRangeOfTurns(t *testing.T) {
 // race detector.
 func TestGroupsComeAndGoBesideProducers(t *testing.T) {
 	topic := open(t, storages[0], queue.Config[int]{Partitions: 3})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a consumer was not woken"))
+	defer cancel()
 	var producing, others sync.WaitGroup
 	var stop atomic.Bool
 	for p := range 3 {
@@ -233,9 +236,10 @@ func TestGroupsComeAndGoBesideProducers(t *testing.T) {
 			for n := range 100 {
 				g := group(t, topic, fmt.Sprintf("g%d", i), queue.GroupConfig{Start: queue.Latest, Consumers: 1 + n%3, AutoCommit: n%2 == 0})
 				for c := range 1 + n%3 {
-					b, err := g.Consumer(c).Pull(t.Context())
+					b, err := g.Consumer(c).Pull(ctx)
 					if err != nil {
 						t.Error(err)
+						return
 					}
 					if n%2 != 0 {
 						if err := b.Commit(); err != nil {

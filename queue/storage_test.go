@@ -3,7 +3,9 @@ package queue_test
 import (
 	"errors"
 	"log/slog"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/queue"
@@ -141,6 +143,16 @@ func wantErr(t interface {
 	for _, w := range want {
 		if !errors.Is(err, w) {
 			t.Errorf("error %v, want one that matches %v", err, w)
+		}
+	}
+}
+
+// eventually waits in real time until done says so; a minute is for ever.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("after a minute: %s", what)
 		}
 	}
 }

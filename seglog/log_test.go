@@ -323,7 +323,12 @@ func TestReadersRunBesideTheAppender(t *testing.T) {
 		hold := marks.Add(func(_, low penstock.Offset) penstock.Offset { return low })
 		readers.Go(func() { // ends after its events; waited for below
 			c := l.Cursor()
-			for at := penstock.Offset(0); at < events; {
+			at := penstock.Offset(0)
+			for end := time.Now().Add(time.Minute); at < events; {
+				if time.Now().After(end) {
+					t.Errorf("a reader stands at %d of %d: %+v", at, events, l.Usage())
+					return
+				}
 				span := c.View(at, l.End())
 				for i, v := range span.Values {
 					if *v != int(at)+i {

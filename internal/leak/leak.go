@@ -1,4 +1,5 @@
-// Package leak fails a package's tests when a goroutine outlives them.
+// Package leak fails a package's tests when a goroutine outlives them, and ends
+// them when a test hangs.
 //
 // Every package with tests has a TestMain that calls [Main]:
 //
@@ -20,8 +21,11 @@ const grace = 5 * time.Second
 
 // Main runs the tests and exits. It exits with 1 when the tests passed but a
 // goroutine that they started still lives after a grace time; the stacks of
-// those goroutines go to standard error.
+// those goroutines go to standard error. A test that hangs ends the process by
+// a panic with all stacks, a minute later (hang.go).
 func Main(m *testing.M) {
+	// Looks for tests that hang; ends with the process.
+	go watch()
 	code := m.Run()
 	if code == 0 {
 		if left := wait(grace); len(left) > 0 {
@@ -57,6 +61,7 @@ func stacks() []byte {
 // and the standard library keep for the life of the process.
 var known = []string{
 	"internal/leak.stacks(",
+	"internal/leak.watch(",
 	"testing.(*M).",
 	"testing.runFuzz",
 	"testing.tRunner.func",
