@@ -65,7 +65,7 @@ func (t *Topic[T]) admit(ctx context.Context, n int, bytes penstock.Bytes) error
 		return t.refuse(n)
 	}
 	t.warnNoGroup()
-	err := t.budget.Acquire(ctx, n, bytes)
+	err := t.acquire(ctx, n, bytes)
 	if err != nil && !t.hasGroup() && ctx.Err() != nil {
 		return fmt.Errorf("topic %q is full and has no consumer group to make room: %w", t.config.Name, err)
 	}

@@ -21,10 +21,14 @@ import (
 // matches ctx.Err() and its cause when ctx ends first, and [penstock.ErrClosed]
 // after Close.
 //
-// A handler or a pull loop that produces into the topic it consumes can wait
-// for itself: when the topic is full, only its own commit would make room. Use
-// TryProduce with WhenFull Fail there, a context with a deadline, or an
-// unbounded topic; the topic does not detect the cycle.
+// A handler that produces into the topic it consumes can wait for itself: when
+// the topic is full, only its own return would make room. With the context that
+// the handler was given, or one made from it, the call then fails after about
+// 100 ms with [ErrWaitsForItself]. That is told only when it is certain: not
+// while another group, consumer or worker could still make room. It is not
+// seen with another context, in a pull loop, and across topics whose handlers
+// wait for each other; use a deadline there, WhenFull Fail or an unbounded
+// topic.
 //
 // The slice is not kept. Producing one event allocates nothing.
 func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {

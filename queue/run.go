@@ -152,6 +152,7 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 	r.left.Store(int32(len(pushers)))
 	for _, p := range pushers {
 		p.run = r
+		p.setInside(r.handlers)
 		// One per consumer. Ended by r.intake and r.handlers; drain waits for
 		// it, on r.done.
 		go p.loop()

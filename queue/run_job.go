@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"runtime/debug"
 
 	"github.com/penstock/penstock"
@@ -38,17 +39,17 @@ func (j *job[T]) call(r *run[T]) {
 	defer j.caught(r)
 	switch {
 	case j.span.DeadLetter:
-		j.err = r.group.options.deadLetter(r.handlers, j.dead...)
+		j.err = r.group.options.deadLetter(j.lane.handlers, j.dead...)
 	case r.handle != nil:
-		j.err = r.handle(r.handlers, penstock.NewBatch(j.values, j.delivery))
+		j.err = r.handle(j.lane.handlers, penstock.NewBatch(j.values, j.delivery))
 	default:
-		j.err = r.callFresh(penstock.NewBatch(j.values, j.delivery))
+		j.err = r.callFresh(j.lane.handlers, penstock.NewBatch(j.values, j.delivery))
 	}
 	j.inUser = false
 }
 
 // callFresh calls a handler that exists for this one batch.
-func (r *run[T]) callFresh(b penstock.Batch[T]) error {
+func (r *run[T]) callFresh(ctx context.Context, b penstock.Batch[T]) error {
 	h, dispose := r.factory()
 	if dispose != nil {
 		defer dispose()
@@ -56,7 +57,7 @@ func (r *run[T]) callFresh(b penstock.Batch[T]) error {
 	if h == nil {
 		return errNoHandler
 	}
-	return h(r.handlers, b)
+	return h(ctx, b)
 }
 
 // caught is deferred around user code, which has not returned when inUser is

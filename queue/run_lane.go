@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -22,7 +23,8 @@ type lane[T any] struct {
 	group    *Group[T]
 	consumer *Consumer[T]
 	cur      *cursor[T]
-	index    int // of cur in the consumer
+	index    int             // of cur in the consumer
+	handlers context.Context // of user code, see inside.go
 
 	machine     *settle.Machine
 	bits        []byte    // spare memory for cur.completed

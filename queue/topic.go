@@ -41,6 +41,9 @@ type Topic[T any] struct {
 	slow       bool      // a single event takes the way of batches: on disk, or measured
 	measured   bool      // events are measured before they are admitted
 	measures   sync.Pool // of *measured
+	insiders   insiders[T]
+	ended      chan struct{} // closed when the first Close has returned
+	endErr     error         // what it returned
 	seen       topicSeen
 
 	_       [128]byte // what producers write is kept off the lines above
@@ -67,6 +70,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		clock:  seglog.NewClock(),
 		logger: c.Logger.With("topic", c.Name),
 		full:   fmt.Errorf("topic %q: %w", c.Name, penstock.ErrFull),
+		ended:  make(chan struct{}),
 		groups: make(map[string]*Group[T]),
 	}
 	t.plans.New = func() any { return new(plan) }
@@ -140,11 +144,19 @@ func (t *Topic[T]) freed() {
 // Close ends the topic: producers and consumers that wait return
 // [penstock.ErrClosed], and so does every later call. A topic in memory is
 // gone with everything in it; a topic on disk is synced first. Close waits for
-// the storage, not for handlers; a second call does nothing.
+// the storage, not for handlers; a second call waits for the first and returns
+// what it returned.
 func (t *Topic[T]) Close() error {
 	if t.closed.Swap(true) {
-		return nil
+		<-t.ended
+		return t.endErr
 	}
+	defer close(t.ended)
+	t.endErr = t.close()
+	return t.endErr
+}
+
+func (t *Topic[T]) close() error {
 	if t.budget != nil {
 		t.budget.Close()
 	}

@@ -1,0 +1,153 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// ErrWaitsForItself: a handler produces into the topic that it consumes, the
+// topic is full, and only the handler's own return could make room. The error
+// matches [penstock.ErrFull] too. Nothing was accepted, or what a
+// [*penstock.PartialError] says.
+var ErrWaitsForItself = errors.New("the handler waits for room that only its own return can make")
+
+// insideEvery is how often a producer that waits inside a handler looks
+// whether it waits for itself. A handler call shorter than that is never
+// suspected.
+const insideEvery = 100 * time.Millisecond
+
+// inside is what the context of a handler says about where it runs.
+type inside[T any] struct {
+	pusher *pusher[T]
+}
+
+type insideKey struct{}
+
+// setInside makes the context that the pusher's user code gets.
+func (p *pusher[T]) setInside(handlers context.Context) {
+	ctx := context.WithValue(handlers, insideKey{}, &inside[T]{pusher: p})
+	for _, l := range p.lanes {
+		l.handlers = ctx
+	}
+}
+
+// insiders are the producers of a topic that wait inside handlers of its own
+// groups.
+type insiders[T any] struct {
+	mu      sync.Mutex
+	waiting []*insider[T]
+}
+
+// insider is one of them.
+type insider[T any] struct {
+	pusher *pusher[T]
+	since  int64 // Unix nanoseconds
+	n      int
+	bytes  penstock.Bytes
+}
+
+// acquire waits in line for capacity. Inside a handler of the topic's own it
+// gives up when nobody but waiting handlers could make room.
+func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) error {
+	in, _ := ctx.Value(insideKey{}).(*inside[T])
+	if in == nil || in.pusher.group.topic != t {
+		return t.budget.Acquire(ctx, n, bytes)
+	}
+	self := fmt.Errorf("topic %q: group %q: %w: %w", t.config.Name, in.pusher.group.name, penstock.ErrFull, ErrWaitsForItself)
+	w := &insider[T]{pusher: in.pusher, since: time.Now().UnixNano(), n: n, bytes: bytes}
+	t.insiders.add(w)
+	defer t.insiders.remove(w)
+	wait, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	var timer *time.Timer
+	var ready sync.Mutex // timer is set before the function reads it
+	ready.Lock()
+	timer = time.AfterFunc(insideEvery, func() {
+		ready.Lock()
+		defer ready.Unlock()
+		if t.stuck(w) {
+			giveUp(self)
+		} else if wait.Err() == nil {
+			timer.Reset(insideEvery)
+		}
+	})
+	ready.Unlock()
+	defer timer.Stop()
+	err := t.budget.Acquire(wait, n, bytes)
+	if err != nil && ctx.Err() == nil && errors.Is(err, ErrWaitsForItself) {
+		return self
+	}
+	return err
+}
+
+func (s *insiders[T]) add(w *insider[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, w)
+}
+
+func (s *insiders[T]) remove(w *insider[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, func(x *insider[T]) bool { return x == w })
+}
+
+// stuck reports whether w can never be admitted: what is free, and what could
+// become free without the consumers whose every handler call waits in line
+// itself, is less than it needs. Whatever is not known counts as able to make
+// room: an open group that nobody runs, one that is only stored, a request that
+// was admitted and is not appended yet.
+func (t *Topic[T]) stuck(w *insider[T]) bool {
+	t.insiders.mu.Lock()
+	calls := make(map[*pusher[T]]int)
+	for _, x := range t.insiders.waiting {
+		if since := x.pusher.counts.busySince.Load(); since != 0 && since <= x.since {
+			calls[x.pusher]++
+		}
+	}
+	t.insiders.mu.Unlock()
+	if calls[w.pusher] < w.pusher.atOnce() {
+		return false
+	}
+	events, bytes := t.budget.Available()
+	room, held := events, 0
+	roomBytes, heldBytes := bytes, penstock.Bytes(0)
+	for _, p := range t.parts {
+		mark, end := p.marks.Committed(), p.end()
+		most := end
+		for x, n := range calls {
+			if n >= x.atOnce() {
+				most = min(most, x.committed(p.index, end))
+			}
+		}
+		most = max(most, mark)
+		room, held = room+int(most-mark), held+int(end-mark)
+		if p.ledger != nil {
+			roomBytes += p.ledger.bytes(mark, most)
+			heldBytes += p.ledger.bytes(mark, end)
+		}
+	}
+	room += max(0, t.config.Capacity-events-held) // admitted, not appended
+	roomBytes += max(0, t.config.CapacityBytes-bytes-heldBytes)
+	return t.config.Capacity > 0 && room < w.n || t.config.CapacityBytes > 0 && roomBytes < w.bytes
+}
+
+// atOnce returns how many handler calls of the pusher may run at a time.
+func (p *pusher[T]) atOnce() int { return 1 }
+
+// committed returns how far the pusher's consumer has committed a partition, or
+// otherwise when the partition is not its own.
+func (p *pusher[T]) committed(partition int, otherwise penstock.Offset) penstock.Offset {
+	for _, l := range p.lanes {
+		if l.cur.part.index == partition {
+			return l.cur.hold.Committed()
+		}
+	}
+	return otherwise
+}
