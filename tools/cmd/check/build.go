@@ -65,15 +65,15 @@ func lint(ctx context.Context, r *repo.Repo, _ io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// cross builds and vets, tests included, for every target. The tools module is
-// left out: it runs where penstock is developed, not where it is used.
+// cross builds and vets, tests included, for every target. The modules tools and
+// bench are left out: they run where penstock is developed, not where it is used.
 func cross(ctx context.Context, r *repo.Repo, w io.Writer) error {
 	var errs []error
 	for _, t := range targets {
 		start := time.Now()
 		n := len(errs)
 		for _, m := range r.Modules {
-			if m.Rel == "tools" {
+			if m.Rel == "tools" || m.Rel == "bench" {
 				continue
 			}
 			for _, args := range [][]string{{"build", "-o", os.DevNull, "./..."}, {"vet", "./..."}} {

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/internal/measure"
+)
+
+const (
+	events   = 8192 // per iteration
+	capacity = 8192
+	groups   = 4
+)
+
+// A workload is what all peers are asked to do.
+type workload struct {
+	name  string
+	text  string
+	goals map[string]float64 // of the ratio, by peer
+	// side opens a peer for the workload. Nil, nil: it cannot do it.
+	side func(p peer, events int) (*contestant, error)
+}
+
+// A contestant is a peer that is open for a workload.
+type contestant struct {
+	run   func(c *measure.Clock) error
+	close func() error
+}
+
+var workloads = []workload{
+	{
+		name: "produce", text: "8192 calls with one event from one goroutine, while nobody consumes; the queue is empty before. After the clock everything is taken out.",
+		goals: map[string]float64{"chan": 1.9, "mutex and swapped slices": 1.1},
+		side:  produceSide,
+	},
+	{
+		name: "consume", text: "8192 events, put in before the clock, are taken out by one goroutine, one per call.",
+		goals: map[string]float64{"chan": 3.9},
+		side:  consumeSide,
+	},
+	{
+		name: "flow/b1", text: "One goroutine puts 8192 events in, one per call, and one takes them out at the same time, one per call.",
+		goals: map[string]float64{"chan": 3, "watermill GoChannel": 300},
+		side:  flowSide(1),
+	},
+	{
+		name: "flow/b100", text: "The same in batches of 100, for peers that have calls for batches.",
+		goals: map[string]float64{"mutex and swapped slices": 0.95},
+		side:  flowSide(100),
+	},
+	{
+		name: "fanout4", text: "One goroutine puts 8192 events in, one per call; four consumers, each in a goroutine, see all of them. Peers without groups are a queue per consumer, and get 64 events at a time. Time is per delivered event.",
+		side: fanoutSide,
+	},
+	{
+		name: "keyed", text: "One goroutine puts 8192 events in, one per call, with 1024 keys of 13 bytes; events of one key stay in order, in one of four partitions, each with a consumer in a goroutine. Peers without partitions are a queue per partition, with the hash that penstock uses.",
+		side: keyedSide,
+	},
+}
+
+// numbered are the events of every workload.
+func numbered(n int) []int {
+	vs := make([]int, n)
+	for i := range vs {
+		vs[i] = i
+	}
+	return vs
+}
+
+// arrivalOf says how events come to the only consumer of a peer.
+func (p peer) arrivalOf(how arrival) arrival {
+	if p.unordered {
+		return inAnyOrder
+	}
+	return how
+}
+
+func produceSide(p peer, n int) (*contestant, error) {
+	if p.direct || p.batches {
+		return nil, nil
+	}
+	q, err := p.openGroups(1, capacity, 1)
+	if err != nil {
+		return nil, err
+	}
+	vs := numbered(n)
+	return &contestant{func(c *measure.Clock) error {
+		c.Start()
+		err := q.produce(vs)
+		c.Stop(n)
+		k := newOrder(p.arrivalOf(inSequence), c.Every, n)
+		return errors.Join(err, q.consume[0](k, n), together(n, k))
+	}, q.close}, nil
+}
+
+func consumeSide(p peer, n int) (*contestant, error) {
+	if p.direct || p.live || p.batches {
+		return nil, nil
+	}
+	q, err := p.openGroups(1, capacity, 1)
+	if err != nil {
+		return nil, err
+	}
+	vs := numbered(n)
+	return &contestant{func(c *measure.Clock) error {
+		err := q.produce(vs)
+		k := newOrder(p.arrivalOf(inSequence), c.Every, n)
+		c.Start()
+		err = errors.Join(err, q.consume[0](k, n))
+		c.Stop(n)
+		return errors.Join(err, together(n, k))
+	}, q.close}, nil
+}
+
+func flowSide(size int) func(p peer, n int) (*contestant, error) {
+	return func(p peer, n int) (*contestant, error) {
+		if p.batches && size == 1 {
+			return nil, nil
+		}
+		q, err := p.openGroups(1, capacity, size)
+		if err != nil {
+			return nil, err
+		}
+		vs := numbered(n)
+		produce, consume := func() error { return q.produce(vs) }, q.consume[0]
+		if size > 1 {
+			if q.batch == nil || q.consumeBatch == nil {
+				return nil, (&contestant{close: q.close}).end()
+			}
+			produce = func() error { return q.batch(vs, size) }
+			consume = func(k *order, n int) error { return q.consumeBatch[0](k, n, size) }
+		}
+		return &contestant{func(c *measure.Clock) error {
+			k := newOrder(p.arrivalOf(inSequence), c.Every, n)
+			c.Start()
+			err := atOnce(2, func(i int) error {
+				if i == 0 {
+					return produce()
+				}
+				return consume(k, n)
+			})
+			c.Stop(n)
+			return errors.Join(err, together(n, k))
+		}, q.close}, nil
+	}
+}
+
+func fanoutSide(p peer, n int) (*contestant, error) {
+	if p.batches {
+		return nil, nil
+	}
+	q, err := p.openGroups(groups, capacity, 1)
+	if err != nil {
+		return nil, err
+	}
+	vs := numbered(n)
+	return &contestant{func(c *measure.Clock) error {
+		seen := make([]*order, groups)
+		for i := range seen {
+			seen[i] = newOrder(p.arrivalOf(inSequence), c.Every, n)
+		}
+		c.Start()
+		err := atOnce(1+groups, func(i int) error {
+			if i == 0 {
+				return q.produce(vs)
+			}
+			return q.consume[i-1](seen[i-1], n)
+		})
+		c.Stop(groups * n)
+		for i, k := range seen {
+			if one := together(n, k); one != nil {
+				err = errors.Join(err, fmt.Errorf("consumer %d: %w", i, one))
+			}
+		}
+		return err
+	}, q.close}, nil
+}
+
+func keyedSide(p peer, n int) (*contestant, error) {
+	if p.batches {
+		return nil, nil
+	}
+	q, err := p.openKeyed(partitionCount, capacity)
+	if err != nil {
+		return nil, err
+	}
+	vs, shares := numbered(n), make([]int, partitionCount)
+	for i := range shares {
+		shares[i] = inPartition(i, n)
+	}
+	return &contestant{func(c *measure.Clock) error {
+		seen := make([]*order, partitionCount)
+		for i := range seen {
+			seen[i] = newOrder(p.arrivalOf(ascending), c.Every, n)
+		}
+		c.Start()
+		err := atOnce(1+partitionCount, func(i int) error {
+			if i == 0 {
+				return q.produce(vs)
+			}
+			return q.consume[i-1](seen[i-1], shares[i-1])
+		})
+		c.Stop(n)
+		return errors.Join(err, together(n, seen...))
+	}, q.close}, nil
+}
+
+// end closes what was opened.
+func (c *contestant) end() error {
+	if c.close == nil {
+		return nil
+	}
+	return c.close()
+}
+
+// atOnce runs f(0) to f(n-1) at the same time, the last in the caller's
+// goroutine, and returns what went wrong after all have ended.
+func atOnce(n int, f func(i int) error) error {
+	errs := make(chan error, n)
+	for i := range n - 1 {
+		go func() { errs <- f(i) }() // ends with f; the receives below wait for it
+	}
+	err := f(n - 1)
+	for range n - 1 {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
