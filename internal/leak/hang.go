@@ -1,12 +1,12 @@
 package leak
 
 import (
+	"bytes"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -27,10 +27,20 @@ const (
 )
 
 // watch ends the process when a test hangs. It is for the life of the process.
+// It allocates nothing while the tests run, since some of them count that.
 func watch() {
 	var before []goroutine
+	buf := make([]byte, 1<<20)
 	for range time.Tick(look) {
-		all := parse(stacks())
+		n := runtime.Stack(buf, true)
+		if n == len(buf) {
+			buf = make([]byte, 2*n)
+		}
+		if !anyWaits(buf[:n]) {
+			before = nil
+			continue
+		}
+		all := parse(buf[:n])
 		if test := hanging(all); test != "" {
 			debug.SetTraceback("all")
 			panic("leak: a test waits for what does not come: " + test)
@@ -56,12 +66,14 @@ var (
 	// header is a first line: goroutine 7 [select (durable), 2 minutes, synctest bubble 1]:
 	header = regexp.MustCompile(`^goroutine \d+ [^\[\n]*\[([^\]\n]*)\].*\n`)
 	since  = regexp.MustCompile(`, (\d+) minutes`)
-	waits  = regexp.MustCompile(`^(chan receive|chan send|select|sync\.|semacquire)`)
 )
+
+// waits are how the states begin in which a goroutine waits for another.
+var waits = list("chan receive", "chan send", "select", "sync.", "semacquire")
 
 // aside are frames of the goroutines of package testing that wait for tests,
 // and of the watch.
-var aside = []string{
+var aside = list(
 	"testing.(*T).Run(",
 	"testing.(*F).",
 	"testing.(*T).Parallel(",
@@ -70,20 +82,58 @@ var aside = []string{
 	"internal/synctest.Run(",
 	"testing/synctest.testingSynctestTest(",
 	"internal/leak.watch(",
+)
+
+// process are frames of goroutines that wait for a process.
+var process = list("os/exec.", "os.(*Process)")
+
+func list(all ...string) (out [][]byte) {
+	for _, s := range all {
+		out = append(out, []byte(s))
+	}
+	return out
+}
+
+var (
+	blank   = []byte("\n\n")
+	bracket = []byte("[")
+	runner  = []byte("testing.tRunner(")
+)
+
+// anyWaits reports whether a test may be blocked. It allocates nothing.
+func anyWaits(dump []byte) bool {
+	for len(dump) > 0 {
+		var text []byte
+		text, dump, _ = bytes.Cut(dump, blank)
+		if isWaitingTest(text) {
+			return true
+		}
+	}
+	return false
+}
+
+// isWaitingTest reports whether a goroutine runs a test and waits for another
+// goroutine.
+func isWaitingTest(text []byte) bool {
+	_, state, _ := bytes.Cut(text, bracket)
+	for _, w := range waits {
+		if bytes.HasPrefix(state, w) {
+			return bytes.Contains(text, runner) && !containsAny(text, aside) && !containsAny(text, process)
+		}
+	}
+	return false
 }
 
 // parse reads the goroutines of a dump, but for those that stand aside.
 func parse(dump []byte) (all []goroutine) {
-	for text := range strings.SplitSeq(string(dump), "\n\n") {
-		head := header.FindStringSubmatch(text)
+	for text := range bytes.SplitSeq(dump, blank) {
+		head := header.FindSubmatch(text)
 		if head == nil || containsAny(text, aside) {
 			continue
 		}
-		g := goroutine{stack: strings.TrimSpace(text[len(head[0]):])}
-		g.test = waits.MatchString(head[1]) && strings.Contains(text, "testing.tRunner(") &&
-			!containsAny(text, []string{"os/exec.", "os.(*Process)"})
-		if m := since.FindStringSubmatch(head[1]); m != nil {
-			g.minutes, _ = strconv.Atoi(m[1]) // digits
+		g := goroutine{test: isWaitingTest(text), stack: string(bytes.TrimSpace(text[len(head[0]):]))}
+		if m := since.FindSubmatch(head[1]); m != nil {
+			g.minutes, _ = strconv.Atoi(string(m[1])) // digits
 		}
 		all = append(all, g)
 	}
@@ -106,6 +156,11 @@ func hanging(all []goroutine) string {
 	return ""
 }
 
-func containsAny(s string, parts []string) bool {
-	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(s, p) })
+func containsAny(text []byte, parts [][]byte) bool {
+	for _, p := range parts {
+		if bytes.Contains(text, p) {
+			return true
+		}
+	}
+	return false
 }

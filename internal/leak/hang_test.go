@@ -59,6 +59,9 @@ func TestHangIsSeenInRealStacks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dump := dumpOf(t, test.f, test.state)
+			if !anyWaits([]byte(dump)) {
+				t.Errorf("no test waits in:\n%s", dump)
+			}
 			if s := hanging(parse([]byte(dump))); s != "" {
 				t.Errorf("a test that has just begun to wait hangs:\n%s", s)
 			}
@@ -77,6 +80,18 @@ func TestHangIsSeenInRealStacks(t *testing.T) {
 				t.Errorf("not found after four minutes beside a goroutine that runs:\n%s\nbut %q", four, s)
 			}
 		})
+	}
+}
+
+// TestLookAtRunningTestsAllocatesNothing: tests count allocations.
+func TestLookAtRunningTestsAllocatesNothing(t *testing.T) {
+	dump := stacks()
+	if n := testing.AllocsPerRun(100, func() {
+		if anyWaits(dump) {
+			t.Fatalf("a test waits in:\n%s", dump)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations per look", n)
 	}
 }
 
