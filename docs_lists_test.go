@@ -1,0 +1,211 @@
+package penstock_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// row is one line of a table in a document.
+type row struct {
+	line  int
+	cells []string
+}
+
+// rows returns the rows of a document's tables whose first cell matches.
+func rows(t *testing.T, file string, first *regexp.Regexp) (all []row) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		inner, ok := strings.CutPrefix(strings.TrimSpace(line), "|")
+		if !ok {
+			continue
+		}
+		var cells []string
+		for cell := range strings.SplitSeq(strings.TrimSuffix(inner, "|"), "|") {
+			cells = append(cells, strings.TrimSpace(cell))
+		}
+		if first.MatchString(cells[0]) {
+			all = append(all, row{line: n, cells: cells})
+		}
+	}
+	return all
+}
+
+var (
+	number   = regexp.MustCompile(`^[0-9]+$`)
+	report   = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[0-9]+$`)
+	inQuotes = regexp.MustCompile("`(?:Test|Fuzz)[A-Z][A-Za-z0-9_]*`")
+)
+
+// numbered checks that the rows are numbered from 1 to last, in order and
+// without a gap.
+func numbered(t *testing.T, file string, all []row, last int) {
+	t.Helper()
+	if len(all) != last {
+		t.Errorf("%s: %d rows, want %d", file, len(all), last)
+	}
+	want := 1
+	for _, r := range all {
+		if got := atoi(r.cells[0]); got != want {
+			t.Errorf("%s:%d: row %s where %d belongs", file, r.line, r.cells[0], want)
+			want = got
+		}
+		want++
+	}
+}
+
+func atoi(s string) (n int) {
+	for _, c := range s {
+		n = 10*n + int(c-'0')
+	}
+	return n
+}
+
+// TestParityListIsWhole: every requirement of the queue has a state, and a test
+// unless there is no counterpart.
+func TestParityListIsWhole(t *testing.T) {
+	const file = "docs/parity.md"
+	all := rows(t, file, number)
+	numbered(t, file, all, 90)
+	testedLines(t, file, "QC-", 1, 2, 4, 5, 7, 9, 11, 13, 15, 17, 19, 21, 22, 23, 26, 29, 31, 32, 34, 36, 37, 39, 40, 43, 45, 47, 49)
+	testedLines(t, file, "P", 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	testedLines(t, file, "FM-", 55, 56, 57, 58, 59, 62, 63, 64, 65, 71, 73, 92, 93, 101, 102, 104)
+	for _, r := range all {
+		if len(r.cells) != 5 {
+			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))
+			continue
+		}
+		state, tests, note := r.cells[2], r.cells[3], r.cells[4]
+		if !slices.Contains([]string{"same", "better", "different", "n.a.", "open"}, state) {
+			t.Errorf("%s:%d: state %q", file, r.line, state)
+		}
+		if r.cells[1] == "" || state != "n.a." && !inQuotes.MatchString(tests) {
+			t.Errorf("%s:%d: no words or no test", file, r.line)
+		}
+		if state != "same" && state != "better" && note == "" {
+			t.Errorf("%s:%d: %s, and no reason", file, r.line, state)
+		}
+	}
+}
+
+// testedLines checks that the document has exactly these rows with the prefix,
+// in this order, each with a test in its last cell. The test of a case has the
+// number of the case.
+func testedLines(t *testing.T, file, prefix string, numbers ...int) {
+	t.Helper()
+	all := rows(t, file, regexp.MustCompile(`^`+prefix+`[0-9]+$`))
+	var got []int
+	for _, r := range all {
+		n := atoi(strings.TrimPrefix(r.cells[0], prefix))
+		got = append(got, n)
+		tests := r.cells[len(r.cells)-1]
+		if !inQuotes.MatchString(tests) {
+			t.Errorf("%s:%d: no test", file, r.line)
+		}
+		if prefix == "QC-" && strings.Count(tests, "_QC"+strings.TrimPrefix(r.cells[0], prefix)+"`") != strings.Count(tests, "`")/2 {
+			t.Errorf("%s:%d: the name of a test does not end with the case", file, r.line)
+		}
+	}
+	if !slices.Equal(got, numbers) {
+		t.Errorf("%s: %s%v, want %v", file, prefix, got, numbers)
+	}
+}
+
+// TestBufferQueueStatementsAreAnswered: every statement of the design page has
+// a name here, a test, and a word about differences.
+func TestBufferQueueStatementsAreAnswered(t *testing.T) {
+	const file = "docs/from-bufferqueue.md"
+	all := rows(t, file, number)
+	numbered(t, file, all, 47)
+	for _, r := range all {
+		if len(r.cells) != 5 {
+			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))
+			continue
+		}
+		if slices.Contains(r.cells, "") || !inQuotes.MatchString(r.cells[3]) {
+			t.Errorf("%s:%d: an empty cell, or no test", file, r.line)
+		}
+	}
+}
+
+// TestPublicBugsAreTested: every row names at least one report, by repository
+// and number, and at least one test.
+func TestPublicBugsAreTested(t *testing.T) {
+	const file = "docs/public-bugs.md"
+	all := rows(t, file, regexp.MustCompile(`#[0-9]`))
+	if len(all) < 30 {
+		t.Errorf("%s: only %d rows", file, len(all))
+	}
+	seen := map[string]int{}
+	for _, r := range all {
+		for id := range strings.SplitSeq(r.cells[0], ", ") {
+			if !report.MatchString(id) {
+				t.Errorf("%s:%d: %q is no owner/repo#number", file, r.line, id)
+			}
+			if before := seen[id]; before > 0 {
+				t.Errorf("%s:%d: %s stands in line %d too", file, r.line, id, before)
+			}
+			seen[id] = r.line
+		}
+		if len(r.cells) != 3 || r.cells[1] == "" || !inQuotes.MatchString(r.cells[2]) {
+			t.Errorf("%s:%d: no words or no test", file, r.line)
+		}
+	}
+}
+
+var (
+	testFunc  = regexp.MustCompile(`(?ms)^func ((?:Test|Fuzz)\w+)\([^\n]*\{\n.*?^}`)
+	saidWhere = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`(?: \\(([\\w/]+)\\))?")
+	// onBoth are the ways in which a test of queue runs in memory and on disk.
+	onBoth = regexp.MustCompile(`forEachStorage\(|inBubble\(|bubble\(|range storages|"memory", "file"`)
+)
+
+// TestDocumentsSayWhereTestsRun: a test stands in the package behind its name,
+// and one of queue that runs in memory or on disk alone says so.
+func TestDocumentsSayWhereTestsRun(t *testing.T) {
+	tests := map[string]map[string]string{} // package to name to source
+	goFiles(t, func(path string, source []byte) {
+		if !strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if tests[dir] == nil {
+			tests[dir] = map[string]string{}
+		}
+		for _, m := range testFunc.FindAllSubmatch(source, -1) {
+			tests[dir][string(m[1])] = string(m[0])
+		}
+	})
+	for _, file := range []string{"docs/parity.md", "docs/from-bufferqueue.md"} {
+		n := 0
+		for _, r := range rows(t, file, regexp.MustCompile(`[0-9]$`)) {
+			for _, m := range saidWhere.FindAllStringSubmatch(strings.Join(r.cells, " "), -1) {
+				n++
+				name, where := m[1], m[2]
+				switch dir := strings.Replace(where, "root", ".", 1); where {
+				case "", "memory", "disk":
+					source, ok := tests["queue"][name]
+					if both := onBoth.MatchString(source); !ok || both != (where == "") {
+						t.Errorf("%s:%d: %s (%s): in queue %t, in memory and on disk %t", file, r.line, name, where, ok, both)
+					}
+				default:
+					if _, ok := tests[dir][name]; !ok {
+						t.Errorf("%s:%d: %s is not in %s", file, r.line, name, dir)
+					}
+				}
+			}
+		}
+		if n < 80 {
+			t.Errorf("%s: only %d tests found", file, n)
+		}
+	}
+}
