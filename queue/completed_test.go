@@ -57,7 +57,7 @@ func TestCompletionsOfRunDoNotOutliveAnotherUse(t *testing.T) {
 					topic := openDisk(t, c)
 					gc := queue.GroupConfig{
 						Drain: time.Second, BatchMax: 2,
-						Retry: settle.Policy{Backoff: settle.Backoff{Min: time.Hour, Max: time.Hour}},
+						OnFail: queue.Block, Retry: settle.Policy{Backoff: settle.Backoff{Min: time.Hour, Max: time.Hour}},
 					}
 					g := group(t, topic, "g", gc)
 					reopen := func(c2 queue.GroupConfig) {

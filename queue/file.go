@@ -147,7 +147,7 @@ func (e *fileEngine[T]) adopt() {
 }
 
 // DeleteGroup forgets a group of a topic on disk that is not open: its stored
-// position goes, and what only it held is given back. The
+// position goes and so does what is parked, and what only it held is given back. The
 // error matches [penstock.ErrExists] while the group is open, and
 // [penstock.ErrNotFound] when no such group is known; in memory a group that
 // is closed is not known any more.
@@ -165,12 +165,16 @@ func (t *Topic[T]) DeleteGroup(name string) error {
 	if err := t.disk.log.DeleteGroup(name); err != nil {
 		return fmt.Errorf("topic %q: %w", t.config.Name, err)
 	}
+	retry := t.config.removeRetry(name)
 	for i, p := range t.parts {
 		t.disk.unpark(name, i)
 		p.sweep()
 	}
 	delete(t.disk.parked, name)
 	t.freed()
+	if retry != nil { // the next group of that name removes it
+		return fmt.Errorf("topic %q: group %q is deleted; its retry log stays on disk: %w", t.config.Name, name, retry)
+	}
 	return nil
 }
 

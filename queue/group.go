@@ -54,6 +54,13 @@ type GroupConfig struct {
 	Linger time.Duration
 	// Retry says how often and when a failed event comes again.
 	Retry settle.Policy
+	// OnFail says what becomes of an event that fails for long: ParkKey, the
+	// default, moves it and the later events of its key out of the way; Block
+	// keeps the order of the whole partition.
+	OnFail OnFail
+	// ParkAfter is for ParkKey: an event whose backoff, without its jitter, is
+	// longer is parked instead of waiting in its place; default 1 s.
+	ParkAfter time.Duration
 	// Drain is how long Run goes on with what it has taken after its context
 	// has ended; default 25 s.
 	Drain time.Duration
@@ -104,6 +111,7 @@ type Group[T any] struct {
 	closed    atomic.Bool
 	readers   readers[T]
 	push      push[T]
+	parking   *parking[T] // nil when failed events wait in their place
 	seen      groupSeen
 }
 
@@ -153,6 +161,11 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 	if _, taken := t.groups[name]; taken {
 		return nil, penstock.ErrExists
 	}
+	if t.disk != nil {
+		if err := t.disk.forgetRetry(name); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range t.parts {
 		cur, err := g.attach(p)
 		if err != nil {
@@ -160,6 +173,9 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 			return nil, err
 		}
 		g.cursors = append(g.cursors, cur)
+	}
+	if c.parks() {
+		g.parking = newParking(g)
 	}
 	if t.disk != nil {
 		t.disk.attached(name)
@@ -254,10 +270,12 @@ func (g *Group[T]) claim(use int32) error {
 // nothing back, and keeps for the next group what this one has not committed.
 // On disk the position stays, and what the group has not committed counts and
 // is kept for it: it goes on there when it is opened again;
-// [Topic.DeleteGroup] forgets it. A batch in hands stays readable until its
+// [Topic.DeleteGroup] forgets it. So does what is parked: in memory it is gone
+// with the group. A batch in hands stays readable until its
 // consumer's next call. A second call does nothing.
 func (g *Group[T]) Close() error {
 	t := g.topic
+	err := g.parking.close() // before the name is free: who takes it next opens the retry log
 	t.groupsMu.Lock()
 	if t.groups[g.name] == g {
 		delete(t.groups, g.name)
@@ -273,6 +291,9 @@ func (g *Group[T]) Close() error {
 			t.disk.parkGroup(g)
 		}
 		g.detach()
+	}
+	if err != nil {
+		return fmt.Errorf("topic %q: group %q: close: %w", t.config.Name, g.name, err)
 	}
 	return nil
 }

@@ -291,6 +291,9 @@ func (c *GroupConfig) validatePush(sized bool) error {
 	if c.Drain == 0 {
 		c.Drain = defaultDrain
 	}
+	if err := c.validateParking(); err != nil {
+		return err
+	}
 	if err := c.Retry.Validate(); err != nil {
 		var f *penstock.FieldError
 		if errors.As(err, &f) {

@@ -108,7 +108,7 @@ func TestHandlerThatHangsIsLeftBehind_FM57(t *testing.T) {
 func TestDrainWaitsForRetriesThatAreDueInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
-		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2, Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2, OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			if b.Attempt(0) < 3 {
 				return errHandler
@@ -128,7 +128,7 @@ func TestDrainWaitsForRetriesThatAreDueInTime(t *testing.T) {
 func TestDrainDoesNotWaitForARetryBeyondItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
-		g := group(t, topic, "g", queue.GroupConfig{Drain: 5 * time.Second, Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{Drain: 5 * time.Second, OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			if b.Value(0) == 0 {
 				b.Fail(0, errHandler)
@@ -164,7 +164,7 @@ func TestDrainDoesNotWaitForARetryBeyondItsEnd(t *testing.T) {
 func TestDrainWithALingeringBatchBesideARetry(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{Partitions: 2, Router: queue.RouterFunc("parity", func(v, n int) int { return v % n })})
-		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2, Linger: 100 * time.Millisecond, Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2, Linger: 100 * time.Millisecond, OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			if b.Attempt(0) == 1 {
 				return errHandler

@@ -38,6 +38,8 @@ func (j *job[T]) call(r *run[T]) {
 	j.inUser = true
 	defer j.caught(r)
 	switch {
+	case j.span.DeadLetter && r.group.options.deadLetter == nil:
+		j.err = j.lane.drop(j.dead)
 	case j.span.DeadLetter:
 		j.err = r.group.options.deadLetter(j.lane.handlers, j.dead...)
 	case r.handle != nil:

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,10 +26,11 @@ type lane[T any] struct {
 	handlers context.Context // of user code, see inside.go
 
 	machine     *settle.Machine
-	bits        []byte    // spare memory for cur.completed
-	lingerUntil time.Time // zero while no batch waits to be filled
-	storeAt     time.Time // zero while nothing is to be stored
-	troubled    bool      // an event failed and is not settled
+	park        *parkedLane[T] // nil when failed events wait in their place
+	bits        []byte         // spare memory for cur.completed
+	lingerUntil time.Time      // zero while no batch waits to be filled
+	storeAt     time.Time      // zero while nothing is to be stored
+	troubled    bool           // an event failed and is not settled
 	reason      penstock.FlushReason
 	sizedFrom   penstock.Offset // sized events from here on have sizedBytes
 	sized       int
@@ -45,9 +45,20 @@ func (l *lane[T]) begin() error {
 	if l.group.config.AutoCommit {
 		l.cur.completed = nil
 	}
-	m, err := settle.New(settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.cur.completed})
+	c := settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.cur.completed}
+	if l.park != nil {
+		parking, err := l.park.begin(l.consumer.waker.Place(l.index).Notify)
+		if err != nil {
+			return err
+		}
+		c.Parking = parking
+	}
+	m, err := settle.New(c)
 	if err != nil {
 		return err
+	}
+	if l.park != nil {
+		l.park.machine = m
 	}
 	l.machine, l.lingerUntil, l.storeAt, l.troubled = m, time.Time{}, time.Time{}, false
 	l.waiting.Store(0)
@@ -99,6 +110,9 @@ func (l *lane[T]) next(j *job[T], stopping bool) (bool, error) {
 	} else if l.reason == penstock.FlushLinger && l.lingers(now) {
 		return false, nil
 	}
+	if l.park != nil && l.park.busy {
+		return l.nextBeside(j, now, n)
+	}
 	span, ok := l.machine.Next(now, l.cur.read+penstock.Offset(n), n)
 	if !ok {
 		return false, nil
@@ -113,7 +127,7 @@ func (l *lane[T]) take(j *job[T], span settle.Span) {
 	j.lane, j.span, j.values, j.delivery = l, span, l.cur.take(span.Len()), &l.cur.delivery
 	j.delivery.Attempt, j.delivery.Reason = span.Attempt, l.reason
 	if span.DeadLetter {
-		j.dead = l.deadEvents(j.dead[:0], span, j.values)
+		j.dead = l.deadEvents(j.dead[:0], span, penstock.NewBatch(j.values, j.delivery))
 	}
 }
 
@@ -181,10 +195,20 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 	if err := l.machine.Settle(now, span, failed...); err != nil {
 		return err
 	}
+	if l.park != nil && (l.park.busy || len(failed) > 0) {
+		if _, err := l.park.record(); err != nil {
+			return err
+		}
+	}
 	if l.troubled || len(failed) > 0 {
 		l.noteWaiting()
 		l.noteBlocked()
 	}
+	return l.commitSoon()
+}
+
+// commitSoon commits in memory and under pressure, else when it is time to.
+func (l *lane[T]) commitSoon() error {
 	if !l.cur.saved || l.group.topic.pressed() || l.holdsMuch() {
 		return l.commit()
 	}
@@ -254,6 +278,11 @@ func (l *lane[T]) commit() error {
 		if to == l.cur.committed && bytes.Equal(l.bits, l.cur.completed) {
 			return nil
 		}
+		if l.park != nil {
+			if err := l.park.log.sync(); err != nil {
+				return err
+			}
+		}
 		l.bits, l.cur.completed = l.cur.completed, l.bits
 	} else if to == l.cur.committed {
 		return nil
@@ -272,6 +301,12 @@ func (l *lane[T]) commit() error {
 // finish is commit at the end of a run; what is completed beyond the commit is
 // kept for the next one.
 func (l *lane[T]) finish() error {
+	if l.park != nil {
+		if err := l.park.end(); err != nil {
+			return err
+		}
+		l.noteWaiting()
+	}
 	if !l.group.config.AutoCommit { // there, an event whose commit failed was not handled
 		if err := l.commit(); err != nil {
 			return err
@@ -285,6 +320,11 @@ func (l *lane[T]) finish() error {
 // due returns when the lane has something to do without new events.
 func (l *lane[T]) due() (time.Time, bool) {
 	due, ok := l.machine.Due()
+	if l.park != nil && l.park.busy {
+		if at, has := l.park.due(); has && (!ok || at.Before(due)) {
+			due, ok = at, true
+		}
+	}
 	for _, t := range []time.Time{l.lingerUntil, l.storeAt} {
 		if !t.IsZero() && (!ok || t.Before(due)) {
 			due, ok = t, true
@@ -295,15 +335,11 @@ func (l *lane[T]) due() (time.Time, bool) {
 
 // deadEvents appends the events of a span with where they come from and why
 // they were given up.
-func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, values []T) []penstock.Event[T] {
+func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, b penstock.Batch[T]) []penstock.Event[T] {
 	now := time.Now().UTC()
-	b := penstock.NewBatch(values, &l.cur.delivery)
-	cause := fmt.Sprintf("%v", span.Cause) // survives an Error method that panics
-	if len(cause) > maxCause {
-		cause = cause[:maxCause]
-	}
-	out = slices.Grow(out, len(values))
-	for i := range values {
+	cause := causeText(span.Cause)
+	out = slices.Grow(out, b.Len())
+	for i := range b.Len() {
 		e := b.Event(i)
 		e.Attempt = span.Attempt
 		e.Origin = &penstock.Origin{

@@ -33,7 +33,7 @@ type pusher[T any] struct {
 func newPusher[T any](g *Group[T], c *Consumer[T]) *pusher[T] {
 	p := &pusher[T]{group: g, consumer: c, logger: g.topic.logger.With("group", g.name)}
 	for i, cur := range c.cursors {
-		p.lanes = append(p.lanes, &lane[T]{group: g, consumer: c, cur: cur, index: i})
+		p.lanes = append(p.lanes, &lane[T]{group: g, consumer: c, cur: cur, index: i, park: g.parking.lane(cur.part.index)})
 	}
 	return p
 }
@@ -128,6 +128,13 @@ func (p *pusher[T]) round() (busy bool, err error) {
 		if p.group.closed.Load() || p.run.over() {
 			return false, nil
 		}
+		if l.park != nil && l.park.busy {
+			delivered, err := p.deliverParked(l)
+			if err != nil {
+				return busy, err
+			}
+			busy = busy || delivered
+		}
 		ok, err := l.next(&p.job, p.run.stopping())
 		if err != nil {
 			return busy, err
@@ -137,6 +144,9 @@ func (p *pusher[T]) round() (busy bool, err error) {
 			if err := p.deliver(&p.job); err != nil {
 				return busy, err
 			}
+		}
+		if l.park != nil && l.park.more {
+			busy, l.park.more = true, false
 		}
 		if err := l.commitDue(); err != nil {
 			return busy, err
@@ -172,6 +182,9 @@ func (p *pusher[T]) settle(j *job[T]) error {
 		p.own.busyNanos += max(0, p.group.topic.clock.UnixNano()-p.own.stamp)
 	}
 	marked := j.delivery.Settle()
+	if l.park != nil && (err != nil || len(marked) > 0) {
+		l.park.look(j.view())
+	}
 	j.reset()
 	switch {
 	case p.group.config.AutoCommit && !span.DeadLetter:

@@ -146,7 +146,7 @@ func TestRunDeliversWhatIsThereInOrder(t *testing.T) {
 func TestFailedBatchComesAgainAfterExactBackoff_FM55(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
-		g := group(t, topic, "g", queue.GroupConfig{Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		produce(t, topic, 1, 2)
 		var r *recorder
 		r = record(func(context.Context, penstock.Batch[int]) error {
@@ -179,7 +179,7 @@ func TestFailedBatchComesAgainAfterExactBackoff_FM55(t *testing.T) {
 func TestOneFailedEventComesAgainAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
-		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 5, Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 5, OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		produce(t, topic, seq(0, 8)...)
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			for i, v := range b.Values() {
@@ -202,7 +202,7 @@ func TestOneFailedEventComesAgainAlone(t *testing.T) {
 func TestOtherPartitionsGoOnDuringARetry(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{Partitions: 2, Router: queue.RouterFunc("parity", func(v, n int) int { return v % n })})
-		g := group(t, topic, "g", queue.GroupConfig{Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			if b.Value(0) == 0 && b.Attempt(0) == 1 {
 				return errHandler
@@ -238,7 +238,7 @@ func TestHandlerThatPanicsFailsItsBatchAndIsCalledAgain_FM56(t *testing.T) {
 			bubble(t, func(t *testing.T, s storage) {
 				topic := open(t, s, queue.Config[int]{})
 				var dead []penstock.Event[int]
-				g, err := topic.Group("g", queue.GroupConfig{BatchMax: 2, Retry: settle.Policy{Attempts: 2, Backoff: backoff}},
+				g, err := topic.Group("g", queue.GroupConfig{BatchMax: 2, OnFail: queue.Block, Retry: settle.Policy{Attempts: 2, Backoff: backoff}},
 					queue.DeadLetter(func(_ context.Context, events ...penstock.Event[int]) error {
 						dead = append(dead, events...)
 						return nil
@@ -272,7 +272,7 @@ func TestDeadLetterCarriesWhereItComesFrom(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{Name: "orders"})
 		dead := open(t, s, queue.Config[int]{Name: "dead"})
-		g, err := topic.Group("billing", queue.GroupConfig{BatchMax: 3, Retry: settle.Policy{Attempts: 3, Backoff: backoff}},
+		g, err := topic.Group("billing", queue.GroupConfig{BatchMax: 3, OnFail: queue.Block, Retry: settle.Policy{Attempts: 3, Backoff: backoff}},
 			queue.DeadLetter(dead.ProduceEvents))
 		if err != nil {
 			t.Fatal(err)
@@ -321,7 +321,7 @@ func TestDeadLetterThatIsNotTakenStaysUnsettled(t *testing.T) {
 		var g *queue.Group[int]
 		var asked []time.Duration
 		begin := time.Now()
-		g, err := topic.Group("g", queue.GroupConfig{Retry: settle.Policy{Attempts: 1, Backoff: backoff}},
+		g, err := topic.Group("g", queue.GroupConfig{OnFail: queue.Block, Retry: settle.Policy{Attempts: 1, Backoff: backoff}},
 			queue.DeadLetter(func(_ context.Context, events ...penstock.Event[int]) error {
 				asked = append(asked, time.Since(begin))
 				if got := committed(g); got[0] != 0 {
@@ -430,7 +430,7 @@ func TestBatchIsCutByBytes(t *testing.T) {
 func TestLingerAndARetryTogetherDoNotSpin(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
-		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 10, Linger: 100 * time.Millisecond, Retry: settle.Policy{Backoff: backoff}})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 10, Linger: 100 * time.Millisecond, OnFail: queue.Block, Retry: settle.Policy{Backoff: backoff}})
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			if b.Value(0) == 0 && b.Attempt(0) == 1 {
 				return errHandler
@@ -494,7 +494,7 @@ func TestRestartDoesNotRepeatWhatIsCompleted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := group(t, topic, "g", queue.GroupConfig{Drain: time.Second, BatchMax: 20, Retry: settle.Policy{Backoff: settle.Backoff{Min: time.Hour, Max: time.Hour}}})
+		g := group(t, topic, "g", queue.GroupConfig{Drain: time.Second, BatchMax: 20, OnFail: queue.Block, Retry: settle.Policy{Backoff: settle.Backoff{Min: time.Hour, Max: time.Hour}}})
 		r := record(func(_ context.Context, b penstock.Batch[int]) error {
 			for i, v := range b.Values() {
 				if v == 3 || v == 15 {
@@ -590,7 +590,7 @@ func TestRunUnderRandomFailures(t *testing.T) {
 		topic := open(t, s, queue.Config[int]{Partitions: 4, Capacity: 1000})
 		var dead, asked atomic.Int64
 		g, err := topic.Group("g", queue.GroupConfig{
-			Consumers: 2, BatchMax: 64, Retry: settle.Policy{Attempts: 3, Backoff: settle.Backoff{Min: time.Microsecond, Max: 20 * time.Microsecond}},
+			Consumers: 2, BatchMax: 64, OnFail: queue.Block, Retry: settle.Policy{Attempts: 3, Backoff: settle.Backoff{Min: time.Microsecond, Max: 20 * time.Microsecond}},
 		}, queue.DeadLetter(func(_ context.Context, events ...penstock.Event[int]) error {
 			if asked.Add(1)%5 == 0 {
 				return errHandler

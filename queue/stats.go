@@ -237,6 +237,7 @@ func (g *Group[T]) Stats() GroupStats {
 func (g *Group[T]) picture() GroupStats {
 	s := GroupStats{Name: g.name, Consumers: len(g.consumers), Use: useNames[g.use.Load()], Run: g.runStats()}
 	s.LastError = g.seen.lastError.Load()
+	s.Parked = g.parkedStats()
 	s.Partitions = make([]GroupPartitionStats, len(g.cursors))
 	for i, c := range g.cursors {
 		s.Partitions[i].Committed = c.hold.Committed()

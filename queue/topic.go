@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -164,12 +165,14 @@ func (t *Topic[T]) close() error {
 	groups := t.groups
 	t.groups = nil
 	t.groupsMu.Unlock()
+	var err error
 	for _, g := range groups {
 		g.shut()
+		err = errors.Join(err, g.parking.close())
 	}
 	t.clock.Stop()
 	if t.disk != nil {
-		if err := t.disk.close(); err != nil {
+		if err = errors.Join(err, t.disk.close()); err != nil {
 			return fmt.Errorf("close topic %q: %w", t.config.Name, err)
 		}
 	}

@@ -81,3 +81,18 @@ func (l *lot) named(key string) []*parkedKey {
 	}
 	return all
 }
+
+// LeaveBudget gives back what parked events have taken of the budget, for a
+// machine that is replaced by a new one with the same budget. The machine must
+// not be used any more.
+func (m *Machine) LeaveBudget() {
+	if m.lot == nil {
+		return
+	}
+	for _, e := range m.lot.events {
+		if e.counted {
+			m.lot.budget.Release(1, e.size)
+		}
+	}
+	m.lot = nil
+}

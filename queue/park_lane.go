@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/settle"
+)
+
+// What a lane does while keys are parked.
+
+// nextBeside is the end of lane.next while keys are parked: what comes behind
+// them is parked too instead of being delivered. n events are in the window
+// from the position on.
+func (l *lane[T]) nextBeside(j *job[T], now time.Time, n int) (bool, error) {
+	w := &l.cur.win
+	from := l.cur.read
+	end := from + penstock.Offset(n)
+	for {
+		l.park.look(view[T]{first: w.First, values: w.Values, metas: w.Metas, times: w.Times, epoch: w.Epoch})
+		span, ok := l.machine.Next(now, end, n)
+		if ok {
+			l.lingerUntil = time.Time{}
+			l.cur.seek(span.From)
+			l.take(j, span)
+		}
+		if err := l.recordParked(); err != nil {
+			return false, err
+		}
+		l.park.more = !ok && l.machine.Position() > from // all it was shown was parked
+		if ok || !l.park.noRoom(l.machine.Blocked().Reason == settle.RetryLogFull) {
+			return ok, nil
+		}
+	}
+}
+
+// recordParked hands what the machine has parked to the retry log.
+func (l *lane[T]) recordParked() error {
+	moved, err := l.park.record()
+	if err != nil {
+		return err
+	}
+	l.noteWaiting()
+	l.noteBlocked()
+	if moved {
+		return l.commitSoon()
+	}
+	return nil
+}
+
+// collectParked looks what the retry log has taken.
+func (l *lane[T]) collectParked() error {
+	moved, err := l.park.collect()
+	if err != nil || !moved {
+		return err
+	}
+	l.noteWaiting()
+	l.noteBlocked()
+	return l.commitSoon()
+}
+
+// deliverParked delivers one parked event, if one is due, and reports whether
+// it did.
+func (p *pusher[T]) deliverParked(l *lane[T]) (bool, error) {
+	if err := l.collectParked(); err != nil || !l.park.busy || p.run.stopping() {
+		return false, err
+	}
+	if ok, err := l.nextParked(&p.job); err != nil || !ok {
+		return false, err
+	}
+	return true, p.deliver(&p.job)
+}
+
+// nextParked makes j the call for a parked event, and reports false when none
+// is due.
+func (l *lane[T]) nextParked(j *job[T]) (bool, error) {
+	span, values, d, err := l.park.next(time.Now())
+	if err != nil || values == nil {
+		return false, err
+	}
+	d.Reason = penstock.FlushRetry
+	j.lane, j.span, j.values, j.delivery = l, span, values, d
+	if span.DeadLetter {
+		j.dead = l.deadEvents(j.dead[:0], span, penstock.NewBatch(values, d))
+	}
+	return true, nil
+}
+
+// view returns the events of a call for the machine to ask about.
+func (j *job[T]) view() view[T] {
+	return view[T]{first: j.span.From, values: j.values, metas: j.delivery.Metas, times: j.delivery.Times, epoch: j.delivery.Epoch}
+}
+
+// drop is what becomes of events that DiscardParked gave up in a group without
+// DeadLetter. They are counted there.
+func (l *lane[T]) drop(events []penstock.Event[T]) error {
+	for i := range events {
+		o := events[i].Origin
+		l.group.topic.logger.Warn("a parked event was dropped", slog.String("group", l.group.name),
+			slog.Int("partition", o.Partition), slog.Uint64("offset", uint64(o.Offset)), slog.String("cause", o.Cause))
+	}
+	return nil
+}
