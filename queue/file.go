@@ -165,17 +165,14 @@ func (t *Topic[T]) DeleteGroup(name string) error {
 	if err := t.disk.log.DeleteGroup(name); err != nil {
 		return fmt.Errorf("topic %q: %w", t.config.Name, err)
 	}
-	retry := t.config.removeRetry(name)
+	retry := t.disk.removeRetry(name)
 	for i, p := range t.parts {
 		t.disk.unpark(name, i)
 		p.sweep()
 	}
 	delete(t.disk.parked, name)
 	t.freed()
-	if retry != nil { // the next group of that name removes it
-		return fmt.Errorf("topic %q: group %q is deleted; its retry log stays on disk: %w", t.config.Name, name, retry)
-	}
-	return nil
+	return retry
 }
 
 // source returns the group's source in a partition and its commit. Positions

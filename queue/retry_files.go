@@ -168,6 +168,15 @@ func (e *fileEngine[T]) forgetRetry(group string) error {
 	return e.topic.config.removeRetry(group)
 }
 
+// removeRetry removes the retry logs of a group that is deleted. What cannot be
+// removed is removed when a new group takes the name.
+func (e *fileEngine[T]) removeRetry(group string) error {
+	if err := e.topic.config.removeRetry(group); err != nil {
+		return fmt.Errorf("topic %q: group %q is deleted; its retry log stays on disk: %w", e.topic.config.Name, group, err)
+	}
+	return nil
+}
+
 // removeRetry removes what is left of the retry logs of a group in all
 // partitions.
 func (c *Config[T]) removeRetry(group string) error {
