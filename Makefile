@@ -12,10 +12,10 @@ FUZZ    ?= 10s
 TOOL := GOWORK=off GOFLAGS=-buildvcs=false $(GO) -C tools run
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test fuzz prove planted crash bench clean
+.PHONY: help build check test fuzz prove planted crash bench bench-docs clean
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/penstock
 	$(GO) -C cmd/penstock build -trimpath -o ../../bin/ .
@@ -39,8 +39,15 @@ planted: ## every planted fault must turn a named test red, one line of JSON eac
 crash: build ## the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHES=5
 	$(TOOL) ./cmd/crash -binary ../bin/penstock -for $(FOR) -crashes $(CRASHES) -seeds $(SEEDS)
 
-bench: build ## the benchmark rows of queue, stage and log
+bench: build ## the benchmark rows of queue, stage and log; bench-docs writes docs/bench.md
 	bin/penstock bench queue stage log --json
+
+bench-docs: build ## measure the queue and its peers on an idle machine (6 minutes), and write docs/bench.md
+	bin/penstock bench queue --json >bin/queue.json
+	GOFLAGS=-buildvcs=false $(GO) -C bench run . -json >bin/peers.json
+	mkdir -p docs/bench
+	cp bin/queue.json bin/peers.json docs/bench/
+	$(TOOL) ./cmd/benchdoc
 
 clean: ## remove bin/
 	rm -rf bin

@@ -48,6 +48,14 @@ func (w *Crowd) Count() int { return w.count }
 // Join looks at the first and the last event of a batch, and at all of them in
 // the untimed pass.
 func Join[T Event](w *Crowd, lane int, vs []T) {
+	if len(vs) == 1 {
+		w.add(lane, vs[0][0])
+		return
+	}
+	joinMany(w, lane, vs)
+}
+
+func joinMany[T Event](w *Crowd, lane int, vs []T) {
 	w.count += len(vs)
 	if w.every {
 		for _, v := range vs {
@@ -56,9 +64,17 @@ func Join[T Event](w *Crowd, lane int, vs []T) {
 		return
 	}
 	w.after(lane, vs[0][0])
-	if n := len(vs); n > 1 {
-		w.after(lane, vs[n-1][0])
+	w.after(lane, vs[len(vs)-1][0])
+}
+
+// add is Join for one event.
+func (w *Crowd) add(lane, n int) {
+	w.count++
+	if w.every {
+		w.one(lane, n)
+		return
 	}
+	w.after(lane, n)
 }
 
 // after makes sure that an event is later than the last one seen of its

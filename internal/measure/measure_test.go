@@ -223,6 +223,7 @@ func TestTallyFindsEveryFault(t *testing.T) {
 		"swapped inside":  {func(b [][]int) [][]int { b[0] = []int{2, 0, 4}; return b }, true, false},
 		"wrong inside":    {func(b [][]int) [][]int { b[3] = []int{5, 5, 9}; return b }, false, false},
 		"wrong lane":      {func(b [][]int) [][]int { return [][]int{b[1], b[0], b[3], b[2]} }, true, true}, // lanes have no names, only contents
+		"one for another": {func(b [][]int) [][]int { b[3] = []int{5, 7, 11}; return b }, true, false},
 		"more":            {func(b [][]int) [][]int { b[3] = append(b[3], 11); return b }, true, false},
 	} {
 		for _, every := range []bool{true, false} {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -87,7 +88,7 @@ func idleProcessor(e env) (pair, error) {
 // watch adds the processor time that the process uses while everybody waits.
 // What the system cannot tell apart from nothing counts as a microsecond.
 func watch(e env, c *measure.Clock) error {
-	time.Sleep(10 * time.Millisecond) // they begin to wait
+	settle()
 	before, known := measure.ProcessorTime()
 	if !known {
 		return errors.New("the system does not tell processor time")
@@ -100,6 +101,13 @@ func watch(e env, c *measure.Clock) error {
 	after, _ := measure.ProcessorTime()
 	c.Add(max(time.Microsecond, after-before), int(waiters*idleTime/time.Second))
 	return nil
+}
+
+// settle lets everybody begin to wait, and takes the garbage of their opening
+// out of what is measured.
+func settle() {
+	time.Sleep(10 * time.Millisecond)
+	runtime.GC()
 }
 
 // idleFlow compares a busy topic beside waiting consumers of other topics with
@@ -116,12 +124,14 @@ func idleFlow(e env) (pair, error) {
 		if err != nil {
 			return err
 		}
+		settle()
 		for range idleLaps {
 			err = errors.Join(err, alone(c))
 		}
 		return errors.Join(err, w.close())
 	}
 	base := func(c *measure.Clock) (err error) {
+		settle()
 		for range idleLaps {
 			err = errors.Join(err, alone(c))
 		}

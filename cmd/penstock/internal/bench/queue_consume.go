@@ -63,7 +63,9 @@ func consumeAll[T measure.Event](c *measure.Clock, consumer *queue.Consumer[T], 
 			err = pullErr
 			break
 		}
-		measure.Take(k, b.Partition(), b.Values())
+		if vs := b.Values(); !k.Fits(b.Partition(), len(vs), vs[0][0], vs[len(vs)-1][0]) {
+			measure.Take(k, b.Partition(), vs)
+		}
 	}
 	c.Stop(max(1, k.Count()))
 	return errors.Join(err, k.Done(events), noMore(consumer))
@@ -79,7 +81,9 @@ func stackConsume[T measure.Event](groups int, events []T, batchMax int) side {
 			k := measure.NewTally(c, 1, len(events))
 			c.Start()
 			for n := stacks[i].Pop(out); n > 0; n = stacks[i].Pop(out) {
-				measure.Take(k, 0, out[:n])
+				if vs := out[:n]; !k.Fits(0, len(vs), vs[0][0], vs[len(vs)-1][0]) {
+					measure.Take(k, 0, vs)
+				}
 			}
 			c.Stop(len(events))
 			if err := k.Done(len(events)); err != nil {
@@ -108,7 +112,9 @@ func recycledConsume[T measure.Event](groups int, events []T, batch int) side {
 			c.Start()
 			for k.Count() < len(events) {
 				vs := <-r.Full
-				measure.Take(k, 0, vs)
+				if !k.Fits(0, len(vs), vs[0][0], vs[len(vs)-1][0]) {
+					measure.Take(k, 0, vs)
+				}
 				r.Free <- vs
 			}
 			c.Stop(len(events))

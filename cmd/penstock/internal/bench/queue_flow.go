@@ -90,7 +90,9 @@ func pullTally[T measure.Event](ctx context.Context, consumer *queue.Consumer[T]
 		if err != nil {
 			return err
 		}
-		measure.Take(k, b.Partition(), b.Values())
+		if vs := b.Values(); !k.Fits(b.Partition(), len(vs), vs[0][0], vs[len(vs)-1][0]) {
+			measure.Take(k, b.Partition(), vs)
+		}
 	}
 	return nil
 }
@@ -118,7 +120,9 @@ func swapFlow[T measure.Event](groups int, events []T, batch int) side {
 				spare = swaps[i-1].Take(spare)
 				for rest := spare; len(rest) > 0; {
 					n := min(batch, len(rest))
-					measure.Take(k, 0, rest[:n])
+					if vs := rest[:n]; !k.Fits(0, len(vs), vs[0][0], vs[len(vs)-1][0]) {
+						measure.Take(k, 0, vs)
+					}
 					rest = rest[n:]
 				}
 			}
@@ -181,7 +185,9 @@ func recycledFlow[T measure.Event](groups int, events []T, batch int) side {
 			r, k := all[i-1], tallies[i-1]
 			for k.Count() < len(events) {
 				vs := <-r.Full
-				measure.Take(k, 0, vs)
+				if !k.Fits(0, len(vs), vs[0][0], vs[len(vs)-1][0]) {
+					measure.Take(k, 0, vs)
+				}
 				r.Free <- vs
 			}
 			return k.Done(len(events))

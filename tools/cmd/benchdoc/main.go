@@ -1,0 +1,86 @@
+// Command benchdoc writes docs/bench.md from docs/bench/queue.json, which
+// "penstock bench queue --json" printed, and docs/bench/peers.json, which the
+// module bench printed:
+//
+//	go run ./cmd/benchdoc          write the file
+//	go run ./cmd/benchdoc -check   fail if the file is not what would be written
+//
+// "make bench-docs" measures and writes in one go.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/penstock/penstock/internal/measure"
+	"github.com/penstock/penstock/tools/internal/repo"
+)
+
+func main() {
+	check := flag.Bool("check", false, "fail if docs/bench.md is not what would be written")
+	flag.Parse()
+	if err := run(*check); err != nil {
+		fmt.Fprintln(os.Stderr, "benchdoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(check bool) error {
+	r, err := repo.Find(".")
+	if err != nil {
+		return err
+	}
+	docs := filepath.Join(r.Root, "docs")
+	text, err := generate(filepath.Join(docs, "bench"))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(docs, "bench.md")
+	if !check {
+		return os.WriteFile(file, text, 0o644)
+	}
+	have, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(bytes.ReplaceAll(have, []byte("\r\n"), []byte("\n")), text) {
+		return errors.New("docs/bench.md is not what its JSON makes: run go -C tools run ./cmd/benchdoc")
+	}
+	return nil
+}
+
+// generate makes the text from the JSON in a folder.
+func generate(dir string) ([]byte, error) {
+	var rows []measure.Row
+	var peers []measure.PeerRow
+	if err := read(filepath.Join(dir, "queue.json"), &rows); err != nil {
+		return nil, err
+	}
+	if err := read(filepath.Join(dir, "peers.json"), &peers); err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 || len(peers) == 0 {
+		return nil, errors.New("a file holds no row")
+	}
+	return []byte(render(rows, peers)), nil
+}
+
+// read decodes a file and refuses what is not known: the rows would be shown
+// without it.
+func read(file string, into any) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
