@@ -25,6 +25,7 @@ type benchCmd struct {
 // Help is shown by --help.
 func (benchCmd) Help() string {
 	return `Each row is measured beside its baseline in the same run; only the ratio carries over to another machine.
+A whole name selects that row alone, a part of one the rows below it: queue/consume/b1/ those that differ from queue/consume/b1.
 A row in which an event is lost, repeated or out of order fails, and the exit code is 1. A goal that is missed is shown,
 and changes no exit code: figures of another machine, or of a busy one, prove nothing.
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,6 +153,28 @@ func TestEveryRowIsShown(t *testing.T) {
 	}
 	if !strings.Contains(text, "| published |") || !strings.Contains(text, "| 1.25 |") {
 		t.Error("published ratios are not shown")
+	}
+}
+
+// TestEveryFieldIsDescribed: no field is without a line, and no line without a
+// field.
+func TestEveryFieldIsDescribed(t *testing.T) {
+	for of, v := range map[string]any{"row": measure.Row{}, "peer": measure.PeerRow{}} {
+		var want, got []string
+		for f := range reflect.TypeOf(v).Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			want = append(want, name)
+		}
+		for _, f := range fields {
+			if f.of == of {
+				got = append(got, f.name)
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: described %q\nhas %q", of, got, want)
+		}
 	}
 }
 

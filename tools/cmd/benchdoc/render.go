@@ -58,6 +58,7 @@ func render(rows []measure.Row, peers []measure.PeerRow) string {
 	variants(&p, rows)
 	comparison(&p, peers)
 	explained(&p, rows)
+	described(&p)
 	return p.String()
 }
 

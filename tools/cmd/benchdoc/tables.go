@@ -98,7 +98,12 @@ func comparison(p *page, peers []measure.PeerRow) {
 		}
 	}
 	p.line("")
+	p.line("%s", notCompared)
+	p.line("")
 }
+
+// notCompared names what a reader may miss, and why it is missing.
+const notCompared = "Not compared: go-disruptor of github.com/smarty, which the module proxy did not serve when this was written; LMAX's Disruptor, which needs a JVM; Benthos, which is a stream processor and no queue that a program embeds."
 
 // explained says what each row does. Variants of a row say the same.
 func explained(p *page, rows []measure.Row) {
