@@ -11,22 +11,18 @@ import (
 // because every round-robin append passes through it (BQ-57).
 func (t *Topic[T]) produceNext(ctx context.Context, v T) error {
 	t.turnMu.Lock()
-	if b := t.budget; b != nil {
-		if t.credit > 0 && b.Waiting() == 0 {
-			t.credit--
-		} else if !t.spend() {
-			t.turnMu.Unlock()
-			if err := t.admit(ctx, 1, 0); err != nil {
-				return err
-			}
-			t.turnMu.Lock()
+	if t.credit > 0 {
+		t.credit--
+	} else if !t.spend() {
+		t.turnMu.Unlock()
+		if err := t.admit(ctx, 1, 0); err != nil {
+			return err
 		}
+		t.turnMu.Lock()
 	}
-	p := t.parts[t.turn]
-	if t.turn++; t.turn == len(t.parts) {
-		t.turn = 0
-	}
-	wakers := *p.wakers.Load() // under the lock, where it costs no time
+	p := t.next
+	t.next = p.next
+	places := p.places
 	if t.batches.Load() == 0 {
 		p.log.Append(v)
 	} else {
@@ -35,7 +31,7 @@ func (t *Topic[T]) produceNext(ctx context.Context, v T) error {
 		p.appendMu.Unlock()
 	}
 	t.turnMu.Unlock()
-	for _, w := range wakers {
+	for _, w := range places {
 		w.Notify()
 	}
 	return nil
@@ -46,8 +42,8 @@ func (t *Topic[T]) produceNext(ctx context.Context, v T) error {
 func (t *Topic[T]) reserve(n int) (first int) {
 	t.turnMu.Lock()
 	defer t.turnMu.Unlock()
-	first = t.turn
-	t.turn = (first + n%len(t.parts)) % len(t.parts)
+	first = t.next.index
+	t.next = t.parts[(first+n%len(t.parts))%len(t.parts)]
 	t.batches.Add(1)
 	return first
 }
@@ -83,6 +79,17 @@ func (t *Topic[T]) appendTurns(ctx context.Context, values []T, metas []penstock
 	}
 	pl.group()
 	return t.disk.append(ctx, values, metas, m, pl, receipt)
+}
+
+// produceKeyed admits one event in memory and appends it to the partition that
+// the router names.
+func (t *Topic[T]) produceKeyed(ctx context.Context, v T) error {
+	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
+		if err := t.admit(ctx, 1, 0); err != nil {
+			return err
+		}
+	}
+	return t.appendKeyed(v)
 }
 
 // appendKeyed appends one event in memory to the partition that the router

@@ -16,6 +16,7 @@ import (
 // the topic's turnMu only (BQ-57; [Topic.appendNext]).
 type partition[T any] struct {
 	index int
+	next  *partition[T] // whose turn is after this one's, in a ring
 	marks *seglog.Marks
 	log   *seglog.Log[T]    // nil on disk
 	file  *filePartition[T] // nil in memory
@@ -31,13 +32,15 @@ type partition[T any] struct {
 	// append, and so before it publishes, misses nobody. Who came later scans
 	// later, and sees what was published.
 	wakers atomic.Pointer[[]seglog.Place]
+	places []seglog.Place // the same, for those who hold turnMu
+	alone  seglog.Place   // the only one of places; else one that is never marked
 
 	_        [128]byte
 	appendMu sync.Mutex
 }
 
 func newPartition[T any](index int) *partition[T] {
-	p := &partition[T]{index: index, marks: seglog.NewMarks()}
+	p := &partition[T]{index: index, marks: seglog.NewMarks(), alone: seglog.NoPlace}
 	p.wakers.Store(&[]seglog.Place{})
 	return p
 }
@@ -71,6 +74,10 @@ func (t *Topic[T]) changeWakers(p *partition[T], change func([]seglog.Place) []s
 	defer p.appendMu.Unlock()
 	list := change(slices.Clone(*p.wakers.Load()))
 	p.wakers.Store(&list)
+	p.places, p.alone = list, seglog.NoPlace
+	if len(list) == 1 {
+		p.alone = list[0]
+	}
 }
 
 // end returns one past the newest readable event.

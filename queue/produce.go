@@ -32,25 +32,35 @@ import (
 //
 // The slice is not kept. Producing one event allocates nothing.
 func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
-	if len(events) != 1 || t.slow {
+	if len(events) != 1 || !t.plain.Load() {
 		return t.produce(ctx, events, nil, nil)
 	}
-	// The same steps for one event in memory, without what only a batch needs.
 	if ctx.Err() != nil {
 		return penstock.ContextError(ctx)
 	}
-	if t.closed.Load() {
-		return penstock.ErrClosed
-	}
-	if t.config.Router == nil {
-		return t.produceNext(ctx, events[0])
-	}
-	if t.budget != nil && !t.budget.TryAcquire(1, 0) {
-		if err := t.admit(ctx, 1, 0); err != nil {
-			return err
+	// The short way of one event in memory, in turn: there is capacity in
+	// advance, no batch is under way, and the slot and its time are there.
+	t.turnMu.Lock()
+	if t.credit > 0 && t.batches.Load() == 0 { // looked at first: the log belongs to turnMu only then
+		p := t.next
+		log := p.log
+		if slot := log.Slot(); slot != nil {
+			*slot = events[0]
+			log.Publish()
+			t.credit--
+			t.next = p.next
+			if p.alone.IsMarked() { // nobody else is to be woken, and this one need not be
+				t.turnMu.Unlock()
+				return nil
+			}
+			places := p.places // under the lock: see partition
+			t.turnMu.Unlock()
+			notifyAll(places)
+			return nil
 		}
 	}
-	return t.appendKeyed(events[0])
+	t.turnMu.Unlock()
+	return t.produceNext(ctx, events[0])
 }
 
 // TryProduce is Produce, except that fullness with WhenFull Fail is told by
@@ -121,6 +131,9 @@ func (t *Topic[T]) open(ctx context.Context) error {
 func (t *Topic[T]) produce(ctx context.Context, values []T, metas []penstock.Meta, receipt *Receipt) error {
 	if err := t.open(ctx); err != nil {
 		return err
+	}
+	if len(values) == 1 && metas == nil && receipt == nil && !t.slow && t.config.Router != nil {
+		return t.produceKeyed(ctx, values[0])
 	}
 	size := len(values)
 	if limit := t.config.Capacity; limit > 0 && size > limit {

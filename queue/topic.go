@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -35,6 +36,7 @@ type Topic[T any] struct {
 	logger *slog.Logger
 	full   error // the topic's own refusal; matches ErrFull
 	closed atomic.Bool
+	plain  atomic.Bool // open, and a single event may go the short way
 	noTold atomic.Bool // the missing group was logged
 	// creditSize is what single events take from the budget at once.
 	creditSize int
@@ -49,10 +51,10 @@ type Topic[T any] struct {
 
 	_       [128]byte // what producers write is kept off the lines above
 	turnMu  sync.Mutex
-	turn    int          // partition of the next round-robin event
-	credit  int          // capacity taken in advance; see admit.go
-	strict  int          // requests that want the budget to be exact
-	batches atomic.Int64 // round-robin batches that may be appending
+	next    *partition[T] // whose turn is next
+	credit  int           // capacity taken in advance; see admit.go
+	strict  int           // requests that want the budget to be exact
+	batches atomic.Int64  // round-robin batches that may be appending
 
 	_        [128]byte
 	groupsMu sync.Mutex
@@ -92,6 +94,14 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		if c.CapacityBytes > 0 {
 			t.parts[i].ledger = &ledger{}
 		}
+	}
+	for i, p := range t.parts {
+		p.next = t.parts[(i+1)%len(t.parts)]
+	}
+	t.next = t.parts[0]
+	t.plain.Store(!t.slow && c.Router == nil)
+	if t.budget == nil {
+		t.credit = math.MaxInt // never used up
 	}
 	if c.Dir == "" {
 		for _, p := range t.parts {
@@ -158,6 +168,7 @@ func (t *Topic[T]) Close() error {
 }
 
 func (t *Topic[T]) close() error {
+	t.plain.Store(false)
 	if t.budget != nil {
 		t.budget.Close()
 	}

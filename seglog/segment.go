@@ -17,7 +17,7 @@ type segment[T any] struct {
 	items []T
 	metas atomic.Pointer[[]penstock.Meta] // nil until an event with metadata arrives; then as long as items
 	first int64                           // append time of the first slot, Unix nanoseconds
-	more  atomic.Pointer[stamps]          // further append times; nil when all slots share first
+	more  atomic.Pointer[stamps]          // further append times; nil or empty when all slots share first
 	next  atomic.Pointer[segment[T]]
 
 	unclear bool // finished slots were not cleared; guarded by the log's mu
@@ -29,7 +29,9 @@ func (s *segment[T]) end() penstock.Offset { return s.base + penstock.Offset(len
 // reuse makes a cleared segment ready for events from base on.
 func (s *segment[T]) reuse(base penstock.Offset, stamp int64) {
 	s.base, s.first = base, stamp
-	s.more.Store(nil)
+	if list := s.more.Load(); list != nil { // nobody reads it any more
+		list.n.Store(0)
+	}
 	s.next.Store(nil)
 }
 

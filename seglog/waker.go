@@ -104,6 +104,12 @@ func (p Place) Notify() {
 	}
 }
 
+// IsMarked reports whether Notify would do nothing.
+func (p *Place) IsMarked() bool { return p.dirty.Load()&p.bit != 0 }
+
+// NoPlace is a place that is never marked, of no waker; it is not notified.
+var NoPlace = Place{dirty: new(atomic.Uint64)}
+
 func (p Place) mark() {
 	if p.dirty.Or(p.bit)&p.bit == 0 {
 		p.waker.wake()
