@@ -12,7 +12,7 @@ FUZZ    ?= 10s
 TOOL := GOWORK=off GOFLAGS=-buildvcs=false $(GO) -C tools run
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test fuzz prove planted crash bench bench-docs clean
+.PHONY: help build check test fuzz prove planted slowgroup crash bench bench-docs clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ prove: ## every attack on a claim, one line of JSON each
 
 planted: ## every planted fault must turn a named test red, one line of JSON each
 	$(TOOL) ./cmd/planted
+
+slowgroup: ## 1,000,000 paced events, 8 groups, one of them 100 times slower: latency of the others and memory, one line of JSON
+	$(TOOL) ./cmd/slowgroup
 
 crash: build ## the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHES=5
 	$(TOOL) ./cmd/crash -binary ../bin/penstock -for $(FOR) -crashes $(CRASHES) -seeds $(SEEDS)
