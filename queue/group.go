@@ -111,7 +111,8 @@ type Group[T any] struct {
 	closed    atomic.Bool
 	readers   readers[T]
 	push      push[T]
-	parking   *parking[T] // nil when failed events wait in their place
+	parking   *parking[T]   // nil when failed events wait in their place
+	redriven  atomic.Uint64 // events that Redrive has sent back
 	seen      groupSeen
 }
 

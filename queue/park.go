@@ -18,7 +18,6 @@ type parking[T any] struct {
 
 	short     atomic.Int32  // partitions that wait for room in the retry log
 	discarded atomic.Uint64 // events given up by DiscardParked
-	redriven  atomic.Uint64 // events that Redrive has sent back
 }
 
 // parkedLane is what a group has parked in one partition. It outlives runs, and

@@ -84,7 +84,9 @@ type GroupStats struct {
 	Rate             float64 // GroupConfig.Rate, in events per second; 0 is no limit
 	RateLimited      bool    // a batch waits for it now
 
-	Parked ParkedStats
+	Parked    ParkedStats
+	Discarded uint64 // events given up by DiscardParked; those that DeadLetter took are in Run.DeadLettered too
+	Redriven  uint64 // dead letters that Redrive has sent back
 	// LastError is the last failure of the group's handler, dead-letter hook or
 	// commit; nil before the first.
 	LastError *GroupError
@@ -238,6 +240,10 @@ func (g *Group[T]) picture() GroupStats {
 	s := GroupStats{Name: g.name, Consumers: len(g.consumers), Use: useNames[g.use.Load()], Run: g.runStats()}
 	s.LastError = g.seen.lastError.Load()
 	s.Parked = g.parkedStats()
+	s.Redriven = g.redriven.Load()
+	if g.parking != nil {
+		s.Discarded = g.parking.discarded.Load()
+	}
 	s.Partitions = make([]GroupPartitionStats, len(g.cursors))
 	for i, c := range g.cursors {
 		s.Partitions[i].Committed = c.hold.Committed()

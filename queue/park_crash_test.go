@@ -1,0 +1,248 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+	"github.com/penstock/penstock/queue"
+)
+
+// parkedLife is one life of a process that parks two keys, retries them, hands
+// one event over as a dead letter, and takes the rest.
+type parkedLife struct {
+	m     *vfs.Mem
+	fault func(vfs.Op) vfs.Fault // from the beginning of Run on; nil is none
+	mu    sync.Mutex
+	calls []lifeCall
+}
+
+type lifeCall struct {
+	value string
+	ops   int // of the disk, when it was called
+	done  bool
+}
+
+var lifeEvents = []string{"a1", "b1", "a2", "c1", "b2", "-1", "a3", "b3"}
+
+// groupConfig gives an event three attempts, at 0 s, 2 s and 6 s.
+func (l *parkedLife) groupConfig() queue.GroupConfig {
+	p := parkPolicy()
+	p.Attempts = 3
+	return queue.GroupConfig{BatchMax: 2, Drain: time.Second, Retry: p}
+}
+
+// fails: a1 never succeeds, b1 and -1 do the third and the second time.
+func (l *parkedLife) fails(v string, attempt int) bool {
+	return v == "a1" || v == "b1" && attempt < 3 || v == "-1" && attempt < 2
+}
+
+func (l *parkedLife) note(v string, done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, lifeCall{v, l.m.Ops(), done})
+}
+
+func (l *parkedLife) handle(_ context.Context, b penstock.Batch[string]) error {
+	for i, v := range b.All() {
+		failed := l.fails(v, b.Attempt(i))
+		l.note(v, !failed)
+		if failed {
+			b.Fail(i, errHandler)
+		}
+	}
+	return nil
+}
+
+func (l *parkedLife) deadLetter(_ context.Context, events ...penstock.Event[string]) error {
+	for _, e := range events {
+		l.note(e.Value, true)
+	}
+	return nil
+}
+
+// live produces and runs. It returns how many operations the disk had done
+// before the group began, and what Run and the closing returned.
+func (l *parkedLife) live(t *testing.T, c queue.Config[string]) (began int, err error) {
+	t.Helper()
+	topic, err := queue.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { err = errors.Join(err, topic.Close()) }()
+	g, err := topic.Group("g", l.groupConfig(), queue.DeadLetter(l.deadLetter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	produce(t, topic, lifeEvents...)
+	began = l.m.Ops()
+	l.m.SetFault(l.fault)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return began, g.Run(ctx, l.handle)
+}
+
+// after opens what is left of a life after a number of operations, takes
+// everything that still comes, and checks that nothing is lost and no key's
+// first deliveries are out of order.
+func (l *parkedLife) after(t *testing.T, ops int, m *vfs.Mem, c queue.Config[string], what string) {
+	t.Helper()
+	var sequence, settled, second []string
+	for _, call := range l.calls {
+		if call.ops > ops {
+			break
+		}
+		sequence = append(sequence, call.value)
+		if call.done {
+			settled = append(settled, call.value)
+		}
+	}
+	topic, err := queue.Open(queue.WithFS(c, m))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	defer closeTopic(t, topic)
+	take := func(v string) { second = append(second, v) }
+	g, err := topic.Group("g", l.groupConfig(), queue.DeadLetter(func(_ context.Context, events ...penstock.Event[string]) error {
+		for _, e := range events {
+			take(e.Value)
+		}
+		return nil
+	}))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err = g.Run(ctx, func(_ context.Context, b penstock.Batch[string]) error {
+		for _, v := range b.All() {
+			take(v)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if keys := g.Parked(); len(keys) > 0 {
+		t.Fatalf("%s: still parked: %+v", what, keys)
+	}
+	for _, v := range lifeEvents {
+		if !slices.Contains(settled, v) && !slices.Contains(second, v) {
+			t.Fatalf("%s: %s is lost; before %v, settled %v, after %v", what, v, sequence, settled, second)
+		}
+	}
+	inOrder(t, what, append(slices.Clone(sequence), second...))
+	inOrder(t, what, second)
+}
+
+// inOrder fails unless the first deliveries of each key are in order.
+func inOrder(t *testing.T, what string, sequence []string) {
+	t.Helper()
+	last := map[string]string{}
+	seen := map[string]bool{}
+	for _, v := range sequence {
+		if seen[v] || v[0] == '-' {
+			continue
+		}
+		seen[v] = true
+		if v < last[v[:1]] {
+			t.Fatalf("%s: %s came after %s: %v", what, v, last[v[:1]], sequence)
+		}
+		last[v[:1]] = v
+	}
+}
+
+// At every operation of the disk, and with every part of what was not synced
+// lost, nothing is lost and no key out of order.
+func TestCrashAtEveryOperationLosesNoParkedEvent_PC10(t *testing.T) {
+	for _, level := range levels {
+		t.Run(level.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &parkedLife{m: vfs.NewMem()}
+				c := keyedOnDisk("data", l.m)
+				c.Durability = level
+				began, err := l.live(t, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if level == penstock.Written { // a power loss takes what no background sync has covered
+					began = l.opsAt("a1", 2)
+				}
+				n := 0
+				for img := range l.m.Images(vfs.Crashes{From: began, Seed: 1}) {
+					n++
+					if testing.Short() && n%4 > 0 {
+						continue
+					}
+					l.after(t, img.After, img.FS, c, img.Desc)
+				}
+				if n < 100 {
+					t.Errorf("only %d images: the life does too little", n)
+				}
+			})
+		})
+	}
+}
+
+// opsAt returns what the disk had done at the n-th call with a value.
+func (l *parkedLife) opsAt(v string, n int) int {
+	for _, c := range l.calls {
+		if c.value == v {
+			if n--; n == 0 {
+				return c.ops
+			}
+		}
+	}
+	return 0
+}
+
+// A retry log whose disk fails stops its group with an error, or goes on; it
+// never loses an event.
+func TestFailureAtEveryOperationOfTheRetryLogLosesNothing_PC10(t *testing.T) {
+	for _, level := range levels {
+		t.Run(level.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				failures := 0
+				for k := 1; ; k++ {
+					l := &parkedLife{m: vfs.NewMem()}
+					at, hit := 0, false
+					l.fault = func(op vfs.Op) vfs.Fault {
+						if !strings.Contains(op.Name, "retry") || op.Kind == vfs.OpStat || op.Kind == vfs.OpLock {
+							return vfs.Fault{}
+						}
+						if at++; at == k {
+							hit = true
+							return vfs.Fault{Err: errors.New("input/output error")}
+						}
+						return vfs.Fault{}
+					}
+					c := keyedOnDisk("data", l.m)
+					c.Durability = level
+					_, err := l.live(t, c)
+					l.m.SetFault(nil)
+					if !hit {
+						if err != nil {
+							t.Fatal(err)
+						}
+						break
+					}
+					if err != nil {
+						failures++
+					}
+					l.after(t, l.m.Ops(), l.m, c, fmt.Sprintf("operation %d of the retry log failed (%v)", k, err))
+				}
+				if failures == 0 {
+					t.Error("no failure was reported")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,305 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// RedrivenHeader is the header field that says how often an event was sent
+// back by [Redrive], in decimal.
+const RedrivenHeader = "penstock-redriven"
+
+const (
+	redriveBatch = 100
+	// requeueWait is how long Redrive waits for room in the dead-letter topic for
+	// what stays there: only its own commits make some.
+	requeueWait = time.Second
+)
+
+// RedriveConfig says what [Redrive] sends back.
+type RedriveConfig[T any] struct {
+	// To are the topics that dead letters may go back to: an event goes to the
+	// one whose name is in its Origin. Required; not the dead-letter topic.
+	To []*Topic[T]
+	// Max is how many dead letters are looked at; 0 is all that are there when
+	// Redrive is called. A negative number is an error.
+	Max int
+	// Rate is how many events per second are sent back at most; 0 is no limit. A
+	// negative number is an error.
+	Rate float64
+	// Filter, if set, chooses what is sent back. What it refuses stays.
+	Filter func(penstock.Event[T]) bool
+	// DryRun counts and moves nothing.
+	DryRun bool
+	// Progress, if set, is called with the numbers so far, after each batch.
+	Progress func(RedriveReport)
+}
+
+// RedriveReport counts, in events, what became of the dead letters.
+type RedriveReport struct {
+	Redriven int // accepted by their topic; with DryRun, those that would be sent
+	Skipped  int // refused by Filter; they are still dead letters
+	Failed   int // without a topic to go to, or refused by it for good; they are still dead letters
+}
+
+func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
+
+// Redrive sends dead letters back to the topic that they came from. from is a
+// group of the dead-letter topic, which must not be in use otherwise; it goes
+// through what is there when Redrive is called, partition by partition.
+//
+// A dead letter is committed in from only after its topic has accepted it, so a
+// crash in between sends it twice: at least once. What is skipped, or cannot be
+// sent, is appended to the dead-letter topic again before it is committed: it
+// stays there, behind the others, and nothing is lost. Other groups of that
+// topic see it once more.
+//
+// The event goes back as it was produced: id, time, key, headers and value. Its
+// Attempt is 0, since it is delivered anew; its Origin stays, and
+// [RedrivenHeader] counts how often it was sent back. Every group of its topic
+// sees it, also those that had handled it: a handler that must not do so twice
+// compares Origin.Group with the name of its group and ignores those of others.
+//
+// Redrive blocks while a topic is full. It returns the report with an error that
+// matches ctx.Err() and its cause when ctx ends, and with the first error of a
+// topic that may pass, such as [penstock.ErrFull] or [penstock.ErrDiskFull];
+// called again, it goes on where it was. The error matches [penstock.ErrInvalid]
+// when the configuration is wrong.
+func Redrive[T any](ctx context.Context, from *Group[T], c RedriveConfig[T]) (RedriveReport, error) {
+	r := redrive[T]{config: c, from: from, to: make(map[string]*Topic[T]), begin: time.Now()}
+	err := r.run(ctx)
+	if err != nil {
+		err = fmt.Errorf("redrive from topic %q: %w", from.topic.config.Name, err)
+	}
+	return r.report, err
+}
+
+type redrive[T any] struct {
+	config RedriveConfig[T]
+	from   *Group[T]
+	to     map[string]*Topic[T]
+	begin  time.Time
+	report RedriveReport
+}
+
+func (r *redrive[T]) validate() error {
+	c := &r.config
+	switch {
+	case len(c.To) == 0:
+		return &penstock.FieldError{Field: "To", Reason: "is empty"}
+	case c.Max < 0:
+		return &penstock.FieldError{Field: "Max", Reason: fmt.Sprintf("%d is negative", c.Max)}
+	case !(c.Rate >= 0) || math.IsInf(c.Rate, 1):
+		return &penstock.FieldError{Field: "Rate", Reason: fmt.Sprintf("%v is not a number of at least 0", c.Rate)}
+	}
+	for _, t := range c.To {
+		if t == nil || t == r.from.topic {
+			return &penstock.FieldError{Field: "To", Reason: "has a nil topic or the dead-letter topic itself"}
+		}
+		r.to[t.config.Name] = t
+	}
+	if c.Max == 0 {
+		c.Max = math.MaxInt
+	}
+	return nil
+}
+
+func (r *redrive[T]) run(ctx context.Context) error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	ends := make([]penstock.Offset, len(r.from.cursors))
+	for i, cur := range r.from.cursors { // what is appended again does not count
+		ends[i] = cur.source.end()
+	}
+	for partition, end := range ends {
+		if err := r.partition(ctx, partition, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partition sends back what lies in a partition below end.
+func (r *redrive[T]) partition(ctx context.Context, partition int, end penstock.Offset) error {
+	reader, err := r.from.Reader(partition)
+	if err != nil {
+		return err
+	}
+	defer reader.Close() // returns nil
+	for reader.Next() < end && r.report.total() < r.config.Max {
+		if err := penstock.ContextError(ctx); err != nil {
+			return err
+		}
+		n := min(redriveBatch, r.config.Max-r.report.total())
+		if left := end - reader.Next(); left < penstock.Offset(n) {
+			n = int(left)
+		}
+		b, ok, err := reader.Read(n)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return nil // the group is closed, or the end was cut
+		}
+		done, err := r.batch(ctx, b)
+		if done > 0 && !r.config.DryRun {
+			err = errors.Join(err, reader.Commit(b.Offset(0)+penstock.Offset(done)))
+		}
+		if r.config.Progress != nil {
+			r.config.Progress(r.report)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch deals with the events of a batch and returns for how many of them, from
+// the first on, that is finished.
+func (r *redrive[T]) batch(ctx context.Context, b penstock.Batch[T]) (int, error) {
+	for i := 0; i < b.Len(); {
+		target := r.target(b.Event(i))
+		run := []penstock.Event[T]{b.Event(i)}
+		for target != nil && i+len(run) < b.Len() && len(run) < r.runMax() && r.target(b.Event(i+len(run))) == target {
+			run = append(run, b.Event(i+len(run)))
+		}
+		n, err := r.send(ctx, target, run)
+		i += n
+		if err != nil {
+			return i, err
+		}
+	}
+	return b.Len(), nil
+}
+
+// target returns where an event goes, nil when it is to stay.
+func (r *redrive[T]) target(e penstock.Event[T]) *Topic[T] {
+	if e.Origin == nil || r.config.Filter != nil && !r.config.Filter(e) {
+		return nil
+	}
+	return r.to[e.Origin.Topic]
+}
+
+// runMax is how many events are sent at once, so that a rate is kept evenly.
+func (r *redrive[T]) runMax() int {
+	if r.config.Rate == 0 {
+		return redriveBatch
+	}
+	return max(1, min(redriveBatch, int(r.config.Rate/10)))
+}
+
+// send sends events to one topic, or leaves the one that has none, and returns
+// how many of them are finished.
+func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.Event[T]) (int, error) {
+	if to == nil {
+		return r.leave(ctx, events[0])
+	}
+	if r.config.DryRun {
+		r.report.Redriven += len(events)
+		return len(events), nil
+	}
+	if err := r.pace(ctx); err != nil {
+		return 0, err
+	}
+	again := make([]penstock.Event[T], len(events))
+	for i, e := range events {
+		again[i] = asProduced(e)
+	}
+	err := to.ProduceEvents(ctx, again...)
+	n := len(events)
+	if err != nil {
+		n = 0
+		if partial, ok := errors.AsType[*penstock.PartialError](err); ok {
+			n = partial.Accepted
+		}
+	}
+	r.report.Redriven += n
+	r.from.redriven.Add(uint64(n))
+	switch {
+	case err == nil || n > 0 || !isRefusal(err): // after n > 0 the rest tells by itself
+		return n, errIf(n == 0, err)
+	case len(events) > 1: // which of them it is
+		return r.send(ctx, to, events[:1])
+	}
+	r.from.topic.logger.Warn("a dead letter cannot go back", "offset", uint64(events[0].Origin.Offset), "topic", to.config.Name, "err", err)
+	return r.keep(ctx, events[0], &r.report.Failed)
+}
+
+func errIf(yes bool, err error) error {
+	if yes {
+		return err
+	}
+	return nil
+}
+
+// isRefusal reports whether an error is about the event and comes every time.
+func isRefusal(err error) bool {
+	_, panicked := errors.AsType[*penstock.PanicError](err)
+	return panicked || errors.Is(err, penstock.ErrTooLarge) || errors.Is(err, penstock.ErrInvalid)
+}
+
+// leave keeps an event among the dead letters that the filter or its origin
+// keeps there.
+func (r *redrive[T]) leave(ctx context.Context, e penstock.Event[T]) (int, error) {
+	if e.Origin == nil || r.to[e.Origin.Topic] == nil {
+		return r.keep(ctx, e, &r.report.Failed)
+	}
+	return r.keep(ctx, e, &r.report.Skipped)
+}
+
+// keep appends an event to the dead letters again and counts it.
+func (r *redrive[T]) keep(ctx context.Context, e penstock.Event[T], count *int) (int, error) {
+	if !r.config.DryRun {
+		ctx, cancel := context.WithTimeout(ctx, requeueWait)
+		defer cancel()
+		if err := r.from.topic.ProduceEvents(ctx, e); err != nil {
+			return 0, fmt.Errorf("keep a dead letter that does not go back: %w", err)
+		}
+	}
+	*count++
+	return 1, nil
+}
+
+// asProduced returns the event as it goes back.
+func asProduced[T any](e penstock.Event[T]) penstock.Event[T] {
+	e.Attempt = 0
+	e.Header = slices.Clone(e.Header)
+	for i := range e.Header {
+		if f := &e.Header[i]; f.Name == RedrivenHeader {
+			n, _ := strconv.Atoi(f.Value) // anything else counts as never
+			f.Value = strconv.Itoa(n + 1)
+			return e
+		}
+	}
+	e.Header = append(e.Header, penstock.Field{Name: RedrivenHeader, Value: "1"})
+	return e
+}
+
+// pace waits until one more event keeps the rate.
+func (r *redrive[T]) pace(ctx context.Context) error {
+	if r.config.Rate == 0 {
+		return nil
+	}
+	due := r.begin.Add(time.Duration(float64(r.report.Redriven) / r.config.Rate * float64(time.Second)))
+	wait := time.Until(due)
+	if wait <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return penstock.ContextError(ctx)
+	}
+}
