@@ -178,6 +178,28 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	}
 }
 
+func TestSpreadKeepsTheRows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.json")
+	if err := os.WriteFile(file, []byte(`[{"name": "a","text":"<b> & c"},{"name":"d"}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := "[\n{\"name\":\"a\",\"text\":\"<b> & c\"},\n{\"name\":\"d\"}\n]\n"
+	for range 2 { // the second time nothing changes
+		if err := spread(file); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%v\n%s", err, got)
+		}
+	}
+	if err := os.WriteFile(file, []byte("[{]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if spread(file) == nil {
+		t.Error("broken JSON: no error")
+	}
+}
+
 func TestUnknownFiguresAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	rows, peers := sample()

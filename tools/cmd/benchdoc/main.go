@@ -36,6 +36,13 @@ func run(check bool) error {
 		return err
 	}
 	docs := filepath.Join(r.Root, "docs")
+	if !check {
+		for _, name := range []string{"queue.json", "peers.json"} {
+			if err := spread(filepath.Join(docs, "bench", name)); err != nil {
+				return err
+			}
+		}
+	}
 	text, err := generate(filepath.Join(docs, "bench"))
 	if err != nil {
 		return err
@@ -52,6 +59,28 @@ func run(check bool) error {
 		return errors.New("docs/bench.md is not what its JSON makes: run go -C tools run ./cmd/benchdoc")
 	}
 	return nil
+}
+
+// spread writes an array with a row per line, so that a change of one row is a
+// change of one line.
+func spread(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var rows []json.RawMessage
+	if err := json.Unmarshal(data, &rows); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	var out bytes.Buffer
+	for i, row := range rows {
+		out.WriteString(map[bool]string{true: "[\n", false: ",\n"}[i == 0])
+		if err := json.Compact(&out, row); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	out.WriteString("\n]\n")
+	return os.WriteFile(file, out.Bytes(), 0o644)
 }
 
 // generate makes the text from the JSON in a folder.

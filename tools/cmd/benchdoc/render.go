@@ -43,7 +43,7 @@ func render(rows []measure.Row, peers []measure.PeerRow) string {
 	p.line("")
 	p.line("```")
 	p.line("bin/penstock bench queue --json > docs/bench/queue.json")
-	p.line("go -C bench run . -json > ../docs/bench/peers.json")
+	p.line("go -C bench run . -json > docs/bench/peers.json")
 	p.line("go -C tools run ./cmd/benchdoc")
 	p.line("```")
 	p.line("")
