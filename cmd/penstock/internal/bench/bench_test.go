@@ -25,8 +25,11 @@ func TestEveryRowRuns(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			c := small(t)
-			if strings.HasPrefix(name, "latency/") {
+			switch {
+			case strings.HasPrefix(name, "latency/"):
 				c.events = 8
+			case strings.HasPrefix(name, "queue/idle/"):
+				c.events = 64
 			}
 			got, err := Run(t.Context(), []string{name}, c)
 			if err != nil {

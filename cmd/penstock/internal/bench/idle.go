@@ -61,7 +61,7 @@ func (w *idleTopics) close() (err error) {
 // second.
 func idleProcessor(e env) (pair, error) {
 	ours := func(c *measure.Clock) error {
-		w, err := openIdle(e, waiters)
+		w, err := openIdle(e, min(waiters, e.events))
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,8 @@ func idleProcessor(e env) (pair, error) {
 	}
 	base := func(c *measure.Clock) error {
 		gate, ended := make(chan struct{}), make(chan struct{})
-		for range waiters {
+		n := min(waiters, e.events)
+		for range n {
 			go func() { // waits; ends with gate, and the receives below wait for it
 				<-gate
 				ended <- struct{}{}
@@ -77,7 +78,7 @@ func idleProcessor(e env) (pair, error) {
 		}
 		err := watch(e, c)
 		close(gate)
-		for range waiters {
+		for range n {
 			<-ended
 		}
 		return err
@@ -99,7 +100,7 @@ func watch(e env, c *measure.Clock) error {
 		return penstock.ContextError(e.ctx)
 	}
 	after, _ := measure.ProcessorTime()
-	c.Add(max(time.Microsecond, after-before), int(waiters*idleTime/time.Second))
+	c.Add(max(time.Microsecond, after-before), max(1, min(waiters, e.events)*int(idleTime/time.Millisecond)/1000))
 	return nil
 }
 
@@ -120,7 +121,7 @@ func idleFlow(e env) (pair, error) {
 	// The waiting consumers are there in the iterations of ours only: opened
 	// before the clock, and closed after it.
 	ours := func(c *measure.Clock) error {
-		w, err := openIdle(e, waiters)
+		w, err := openIdle(e, min(waiters, e.events))
 		if err != nil {
 			return err
 		}
