@@ -15,7 +15,7 @@ var ours = peer{
 	},
 	keyed: func(partitions, capacity int) (*conn, error) {
 		return openPenstock(queue.Config[int]{Capacity: capacity, Partitions: partitions, Key: keyOf}, 1,
-			queue.GroupConfig{BatchMax: 1, Consumers: partitions})
+			queue.GroupConfig{BatchMax: atMost, Consumers: partitions})
 	},
 }
 

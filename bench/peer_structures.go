@@ -14,7 +14,7 @@ import (
 
 var workiva = peer{
 	name: "Workiva Queue", module: "github.com/Workiva/go-datastructures", lacks: "types, backpressure (it grows without bound), groups, partitions, replay, a commit",
-	open: func(groups, capacity, _ int) (*conn, error) {
+	open: func(groups, capacity, size int) (*conn, error) {
 		if groups > 1 {
 			return nil, nil
 		}
@@ -55,7 +55,7 @@ var workiva = peer{
 				}
 				return nil
 			},
-			consume:      []func(*order, int) error{func(k *order, n int) error { return take(k, n, 1) }},
+			consume:      []func(*order, int) error{func(k *order, n int) error { return take(k, n, size) }},
 			consumeBatch: []func(*order, int, int) error{take},
 			close:        func() error { q.Dispose(); return nil },
 		}, nil

@@ -125,7 +125,7 @@ func (p peer) openKeyed(partitions, capacity int) (*conn, error) {
 
 func (p peer) openMany(n, capacity int) (parts []*conn, err error) {
 	for range n {
-		c, err := p.open(1, capacity, 1)
+		c, err := p.open(1, capacity, atMost)
 		if err != nil {
 			return nil, errors.Join(err, joined(parts).close())
 		}

@@ -11,6 +11,10 @@ const (
 	events   = 8192 // per iteration
 	capacity = 8192
 	groups   = 4
+
+	// atMost is the batch of a consumer that is free to take what is there:
+	// penstock's default.
+	atMost = 100
 )
 
 // A workload is what all peers are asked to do.
@@ -50,11 +54,11 @@ var workloads = []workload{
 		side:  flowSide(100),
 	},
 	{
-		name: "fanout4", text: "One goroutine puts 8192 events in, one per call; four consumers, each in a goroutine, see all of them. Peers without groups are a queue per consumer, and get 64 events at a time. Time is per delivered event.",
+		name: "fanout4", text: "One goroutine puts 8192 events in, one per call; four consumers, each in a goroutine, see all of them. A consumer takes what its queue gives per call, 100 at most where that is for the caller to say. Peers without groups are a queue per consumer, and get 64 events at a time. Time is per delivered event.",
 		side: fanoutSide,
 	},
 	{
-		name: "keyed", text: "One goroutine puts 8192 events in, one per call, with 1024 keys of 13 bytes; events of one key stay in order, in one of four partitions, each with a consumer in a goroutine. Peers without partitions are a queue per partition, with the hash that penstock uses.",
+		name: "keyed", text: "One goroutine puts 8192 events in, one per call, with 1024 keys of 13 bytes; events of one key stay in order, in one of four partitions, each with a consumer in a goroutine, which takes as in fanout4. Peers without partitions are a queue per partition, with the hash that penstock uses.",
 		side: keyedSide,
 	},
 }
@@ -150,7 +154,7 @@ func fanoutSide(p peer, n int) (*contestant, error) {
 	if p.batches {
 		return nil, nil
 	}
-	q, err := p.openGroups(groups, capacity, 1)
+	q, err := p.openGroups(groups, capacity, atMost)
 	if err != nil {
 		return nil, err
 	}
