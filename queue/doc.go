@@ -41,4 +41,9 @@
 //     wait for the next commit or pull, and what was readable when a group was
 //     closed with a batch in hands may wait until its segment is dropped.
 //   - A topic starts no goroutine. Close wakes everyone who waits.
+//
+// # Seeing it
+//
+// [Topic.Stats] and [Group.Stats] say how far everybody is and why a group does
+// not move; [DebugHandler] shows that of all topics of the process.
 package queue

@@ -298,7 +298,7 @@ func TestStatsCountEvents(t *testing.T) {
 			t.Errorf("stats %+v", got)
 		}
 		want := []queue.GroupStats{
-			{Name: "fast", Consumers: 1, Lag: 7, Partitions: []queue.GroupPartitionStats{{Committed: 3, End: 5, Lag: 2}, {Committed: 0, End: 5, Lag: 5}}},
+			{Name: "fast", Consumers: 1, Lag: 7, Committed: 3, Partitions: []queue.GroupPartitionStats{{Committed: 3, End: 5, Lag: 2}, {Committed: 0, End: 5, Lag: 5}}},
 			{Name: "slow", Consumers: 2, Lag: 10, Partitions: []queue.GroupPartitionStats{{End: 5, Lag: 5}, {End: 5, Lag: 5}}},
 		}
 		counts := cmp.FilterPath(func(p cmp.Path) bool {

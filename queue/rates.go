@@ -1,14 +1,16 @@
 package queue
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Rates are events per second. They are taken when somebody asks: between this
-// call of Stats and one about ten seconds before it, or, when there was none,
-// the last one before, or the beginning. Nothing runs in between.
+// Rates are events per second. They are taken when somebody asks, as the mean
+// since an earlier call of Stats: one about ten seconds ago, or the earliest of
+// the last minute, or the last one before that, or the beginning. Nothing runs
+// in between.
 type Rates struct {
 	In  float64 // appended to the topic
 	Out float64 // committed
@@ -26,6 +28,7 @@ const NeverDrains time.Duration = -1
 const (
 	rateSpan  = 10 * time.Second // what rates are preferably the mean of
 	rateStep  = time.Second      // how far apart readings are kept
+	rateStale = time.Minute      // what is older is taken only for want of another
 	rateLeast = 100 * time.Millisecond
 	rateKept  = 16 // readings; more than rateSpan/rateStep
 )
@@ -91,25 +94,32 @@ func (m *meter) read(now time.Time, in, out uint64) Rates {
 	return r
 }
 
-// since returns the rates since the latest reading that is rateSpan old, or
-// else since the first.
+// since returns the rates since the reading that base names.
 func (m *meter) since(now time.Time) Rates {
-	from := m.kept[0]
-	for _, r := range m.kept[1:] {
-		if now.Sub(r.at) < rateSpan {
-			break
-		}
-		from = r
-	}
-	over := now.Sub(from.at)
-	if over < rateLeast {
+	from, ok := m.base(now)
+	if !ok {
 		return Rates{}
 	}
+	over := now.Sub(from.at)
 	return Rates{
 		In:   float64(m.last.in-from.in) / over.Seconds(),
 		Out:  float64(m.last.out-from.out) / over.Seconds(),
 		Over: over,
 	}
+}
+
+// base returns the latest reading that is rateSpan old and not stale, else the
+// earliest younger one that is old enough to tell a rate, else the latest of
+// the stale ones.
+func (m *meter) base(now time.Time) (from reading, ok bool) {
+	for _, r := range m.kept {
+		age := now.Sub(r.at)
+		if age < rateLeast || ok && age < rateSpan && now.Sub(from.at) <= rateStale {
+			break
+		}
+		from, ok = r, true
+	}
+	return from, ok
 }
 
 // drainTime returns how long a lag lasts at given rates. A lag of less than a
@@ -140,6 +150,8 @@ type topicSeen struct {
 	opened  time.Time
 	refused atomic.Uint64 // events
 	meter   meter
+	number  uint64 // in the registry; 0 when it is not there
+	dropped runtime.Cleanup
 }
 
 // look begins to watch a topic, whose partitions stand.
@@ -151,6 +163,15 @@ func (t *Topic[T]) look() {
 		out += uint64(p.marks.Committed())
 	}
 	t.seen.meter.start(t.seen.opened, in, out)
+	if !t.config.hidden {
+		show(&openTopics, t)
+	}
+}
+
+// lookAway ends what look began.
+func (t *Topic[T]) lookAway() {
+	t.seen.dropped.Stop()
+	openTopics.hide(t.seen.number)
 }
 
 // refuse counts n events as refused for want of capacity.
@@ -162,6 +183,7 @@ func (t *Topic[T]) refuse(n int) error {
 // groupSeen is what a group keeps for those who look at it.
 type groupSeen struct {
 	meter     meter
+	began     int64        // what was committed when the group was made
 	sought    atomic.Int64 // events that seeks passed over; those passed back to are negative
 	lastError atomic.Pointer[GroupError]
 }
@@ -173,21 +195,14 @@ func (g *Group[T]) look() {
 		in += uint64(g.topic.parts[i].end())
 		out += uint64(c.hold.Committed())
 	}
-	g.seen.meter.start(time.Now(), in, out)
+	g.seen.began = int64(out)
+	g.seen.meter.start(time.Now(), in, 0)
 }
-
-// groupMeter is a group's meter, and what its commits passed over by seeks.
-type groupMeter struct {
-	meter  *meter
-	sought int64
-}
-
-func (g *Group[T]) meter() groupMeter { return groupMeter{&g.seen.meter, g.seen.sought.Load()} }
 
 // measureRates fills in the rates. Commits and ends stand.
-func (s *GroupStats) measureRates(now time.Time, m groupMeter) {
+func (g *Group[T]) measureRates(now time.Time, s *GroupStats) {
 	committed := s.committed()
-	out := max(0, int64(committed)-m.sought) // the two were not read at once
-	s.Rates = m.meter.read(now, committed+s.Lag, uint64(out))
+	s.Committed = uint64(max(0, int64(committed)-g.seen.sought.Load()-g.seen.began)) // the two were not read at once
+	s.Rates = g.seen.meter.read(now, committed+s.Lag, s.Committed)
 	s.Drain = drainTime(s.Lag, s.Rates)
 }

@@ -86,9 +86,7 @@ type run[T any] struct {
 // at once when producers wait for capacity, and at the end. Delivery is at
 // least once, with AutoCommit at most once.
 //
-// Stop Run by ending ctx, in a service with signal.NotifyContext. A process
-// that only waits in Run with context.Background() has nothing left that could
-// wake it, and the Go runtime ends it: "all goroutines are asleep".
+// Stop Run by ending ctx, in a service with signal.NotifyContext.
 //
 // When ctx ends, Run takes no further events (ADR 0010). Calls of h that run
 // are waited for, and failed events are retried, until everything that was

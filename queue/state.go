@@ -1,6 +1,11 @@
 package queue
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
 
 // State says in one word how a group or a topic is doing.
 type State uint8
@@ -93,3 +98,28 @@ func (s *GroupStats) Severity() Severity {
 	}
 	return s.State.Severity()
 }
+
+// bySeverity returns the groups of a topic, the open ones and the stored ones:
+// who needs somebody first, then who is behind for the longest.
+func (s *Stats) bySeverity() []*GroupStats {
+	all := make([]*GroupStats, 0, len(s.Groups)+len(s.Stored))
+	for i := range s.Groups {
+		all = append(all, &s.Groups[i])
+	}
+	for i := range s.Stored {
+		all = append(all, &s.Stored[i])
+	}
+	slices.SortStableFunc(all, compareSeverity)
+	return all
+}
+
+func compareSeverity(a, b *GroupStats) int {
+	return cmp.Or(
+		cmp.Compare(b.Severity(), a.Severity()), cmp.Compare(b.LagTime.Truncate(lagStep), a.LagTime.Truncate(lagStep)),
+		cmp.Compare(b.Lag, a.Lag), cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// lagStep is how precisely lags are told apart for sorting, so that groups that
+// keep up do not change places at every look.
+const lagStep = time.Second

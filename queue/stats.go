@@ -64,6 +64,7 @@ type GroupStats struct {
 	Consumers int
 	Use       string        // "nobody" until the first use decides, "pull consumers", "Run" or "readers"
 	Lag       uint64        // over all partitions
+	Committed uint64        // since the group was made; what a seek passed over does not count
 	LagTime   time.Duration // since the oldest event that is not committed was appended; 0 without lag
 	Rates
 	// Drain is how long the group needs for its lag at the present rates;
@@ -152,7 +153,7 @@ func (t *Topic[T]) Stats() Stats {
 	}
 	t.measureLag(now, all)
 	for i := range s.Groups {
-		s.Groups[i].measureRates(now, groups[i].meter())
+		groups[i].measureRates(now, &s.Groups[i])
 	}
 	s.explain(now)
 	return s
@@ -224,7 +225,7 @@ func (g *Group[T]) Stats() GroupStats {
 	s := g.picture()
 	t := g.topic
 	t.measureLag(now, []*GroupStats{&s})
-	s.measureRates(now, g.meter())
+	g.measureRates(now, &s)
 	facts := topicFacts{closed: g.closed.Load()}
 	for i, p := range t.parts {
 		if p.file != nil && facts.fault == nil && s.Partitions[i].Lag > 0 {

@@ -169,6 +169,7 @@ func (t *Topic[T]) Close() error {
 
 func (t *Topic[T]) close() error {
 	t.plain.Store(false)
+	t.lookAway()
 	if t.budget != nil {
 		t.budget.Close()
 	}

@@ -245,14 +245,16 @@ func handlerPace(s *GroupStats) string {
 
 func whyMoving(s *GroupStats) (State, string) {
 	switch {
+	case s.Lag == 0 && s.Out > 0 && s.Still < stalledAfter:
+		return Moving, "keeps up: all " + rate(s.Out) + " are committed"
 	case s.Lag == 0:
 		return Idle, "nothing to read"
 	case s.Out == 0 && s.Still >= stalledAfter && s.LagTime >= stalledAfter:
 		return Stalled, fmt.Sprintf("nothing has been committed for %s%s%s", span(s.Still), usedBy(s), behind(s))
 	case s.Drain == NeverDrains:
 		return Moving, "moving" + behind(s)
-	case s.Lag > 0 && float64(s.Lag) <= s.Out:
-		return Moving, "moving, keeps up"
+	case float64(s.Lag) <= s.Out:
+		return Moving, "keeps up: " + rate(s.Out) + " of " + rate(s.In) + " are committed"
 	}
 	return Moving, "moving, drains in " + span(s.Drain) + behind(s)
 }

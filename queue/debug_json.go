@@ -1,0 +1,215 @@
+package queue
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"time"
+)
+
+// debugSchema is the number of the JSON's shape. Fields may be added under the
+// same number; a field that goes or changes its meaning raises it.
+const debugSchema = 1
+
+// The JSON of the debug handler; see docs/observability.md. Times are in
+// seconds, sizes in bytes, everything else is counted in events unless its name
+// says otherwise. A list is never null.
+type (
+	jsonView struct {
+		Schema   int         `json:"schema"`
+		Time     time.Time   `json:"time"`
+		Severity string      `json:"severity"`
+		Verdict  string      `json:"verdict"`
+		Topics   []jsonTopic `json:"topics"`
+	}
+	jsonTopic struct {
+		Name             string          `json:"name"`
+		Copy             int             `json:"copy,omitempty"`
+		Storage          string          `json:"storage"`
+		AgeSeconds       float64         `json:"age_seconds"`
+		State            string          `json:"state"`
+		Severity         string          `json:"severity"`
+		Why              string          `json:"why"`
+		WhenFull         string          `json:"when_full"`
+		Capacity         int             `json:"capacity"`
+		CapacityBytes    int64           `json:"capacity_bytes"`
+		UsedBytes        int64           `json:"used_bytes"`
+		Produced         uint64          `json:"produced"`
+		Refused          uint64          `json:"refused"`
+		Retained         uint64          `json:"retained"`
+		WaitingProducers int             `json:"waiting_producers"`
+		DiskFull         bool            `json:"disk_full"`
+		DiskBytes        int64           `json:"disk_bytes"`
+		InPerSecond      float64         `json:"in_per_second"`
+		OutPerSecond     float64         `json:"out_per_second"`
+		RateSeconds      float64         `json:"rate_seconds"`
+		Partitions       []jsonPartition `json:"partitions"`
+		Groups           []jsonGroup     `json:"groups"`
+	}
+	jsonPartition struct {
+		Earliest  uint64 `json:"earliest"`
+		End       uint64 `json:"end"`
+		Retained  uint64 `json:"retained"`
+		DiskBytes int64  `json:"disk_bytes"`
+		Fault     string `json:"fault,omitempty"`
+	}
+	jsonGroup struct {
+		Name             string               `json:"name"`
+		Open             bool                 `json:"open"`
+		State            string               `json:"state"`
+		Severity         string               `json:"severity"`
+		Why              string               `json:"why"`
+		Use              string               `json:"use"`
+		Running          bool                 `json:"running"`
+		Consumers        int                  `json:"consumers"`
+		Lag              uint64               `json:"lag"`
+		LagSeconds       float64              `json:"lag_seconds"`
+		Committed        uint64               `json:"committed"`
+		InPerSecond      float64              `json:"in_per_second"`
+		OutPerSecond     float64              `json:"out_per_second"`
+		RateSeconds      float64              `json:"rate_seconds"`
+		StillSeconds     float64              `json:"still_seconds"`
+		DrainSeconds     *float64             `json:"drain_seconds"`
+		HoldsBack        bool                 `json:"holds_back"`
+		Paused           bool                 `json:"paused"`
+		PausedPartitions []int                `json:"paused_partitions"`
+		RateLimit        float64              `json:"rate_limit"`
+		RateLimited      bool                 `json:"rate_limited"`
+		InHand           int                  `json:"in_hand"`
+		Waiting          int                  `json:"waiting"`
+		Delivered        uint64               `json:"delivered"`
+		Failed           uint64               `json:"failed"`
+		DeadLettered     uint64               `json:"dead_lettered"`
+		Dropped          uint64               `json:"dropped"`
+		Batches          jsonBatches          `json:"batches"`
+		HandlerSeconds   float64              `json:"handler_seconds"`
+		Calls            []jsonCall           `json:"calls"`
+		Blocked          []jsonBlocked        `json:"blocked"`
+		Parked           jsonParked           `json:"parked"`
+		LastError        *jsonError           `json:"last_error"`
+		EndedBy          string               `json:"ended_by,omitempty"`
+		Partitions       []jsonGroupPartition `json:"partitions"`
+	}
+	jsonBatches struct {
+		Count  uint64 `json:"count"`
+		Bytes  uint64 `json:"bytes"`
+		Linger uint64 `json:"linger"`
+		Retry  uint64 `json:"retry"`
+	}
+	jsonCall struct {
+		Partition int     `json:"partition"`
+		Offset    uint64  `json:"offset"`
+		Events    int     `json:"events"`
+		Seconds   float64 `json:"seconds"`
+	}
+	jsonBlocked struct {
+		Partition  int     `json:"partition"`
+		Offset     uint64  `json:"offset"`
+		Attempts   int     `json:"attempts"`
+		DueSeconds float64 `json:"due_seconds"`
+		Reason     string  `json:"reason"`
+	}
+	jsonParked struct {
+		Keys          int     `json:"keys"`
+		Events        int     `json:"events"`
+		Bytes         int64   `json:"bytes"`
+		OldestSeconds float64 `json:"oldest_seconds"`
+		Reason        string  `json:"reason,omitempty"`
+	}
+	jsonError struct {
+		Kind      string    `json:"kind"`
+		Partition int       `json:"partition"`
+		Offset    uint64    `json:"offset"`
+		Text      string    `json:"text"`
+		DiskFull  bool      `json:"disk_full"`
+		Time      time.Time `json:"time"`
+	}
+	jsonGroupPartition struct {
+		Committed  uint64  `json:"committed"`
+		End        uint64  `json:"end"`
+		Lag        uint64  `json:"lag"`
+		LagSeconds float64 `json:"lag_seconds"`
+	}
+)
+
+func (v *debugView) writeJSON(w io.Writer) {
+	severity, verdict := v.verdict()
+	out := jsonView{Schema: debugSchema, Time: v.now.UTC(), Severity: severity.String(), Verdict: verdict, Topics: make([]jsonTopic, 0, len(v.topics))}
+	for i := range v.topics {
+		out.Topics = append(out.Topics, v.jsonTopic(&v.topics[i], v.copies[i]))
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(out) // to memory, of types without a method: it cannot fail
+}
+
+func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
+	t := jsonTopic{
+		Name: s.Name, Copy: copies, Storage: s.Storage, AgeSeconds: s.Age.Seconds(),
+		State: s.State.String(), Severity: s.State.Severity().String(), Why: s.Why, WhenFull: s.WhenFull.String(),
+		Capacity: s.Capacity, CapacityBytes: int64(s.CapacityBytes), UsedBytes: int64(s.UsedBytes),
+		Produced: s.Produced, Refused: s.Refused, Retained: s.Retained, WaitingProducers: s.WaitingProducers, DiskFull: s.DiskFull,
+		InPerSecond: finite(s.In), OutPerSecond: finite(s.Out), RateSeconds: s.Over.Seconds(),
+		Partitions: make([]jsonPartition, len(s.Partitions)), Groups: make([]jsonGroup, 0, len(s.Groups)+len(s.Stored)),
+	}
+	for i := range s.Partitions {
+		p := &s.Partitions[i]
+		t.Partitions[i] = jsonPartition{Earliest: uint64(p.Earliest), End: uint64(p.End), Retained: p.Retained, DiskBytes: int64(p.Bytes)}
+		if p.Fault != nil {
+			t.Partitions[i].Fault = errorText(p.Fault)
+		}
+		t.DiskBytes += int64(p.Bytes)
+	}
+	for _, g := range s.bySeverity() {
+		t.Groups = append(t.Groups, v.jsonGroup(g))
+	}
+	return t
+}
+
+func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
+	g := jsonGroup{
+		Name: s.Name, Open: s.Consumers > 0, State: s.State.String(), Severity: s.Severity().String(), Why: s.Why, Use: s.Use,
+		Running: s.Run.Running, Consumers: s.Consumers, Lag: s.Lag, LagSeconds: s.LagTime.Seconds(), Committed: s.Committed,
+		InPerSecond: finite(s.In), OutPerSecond: finite(s.Out), RateSeconds: s.Over.Seconds(), StillSeconds: s.Still.Seconds(),
+		HoldsBack: s.HoldsBack, Paused: s.Paused, PausedPartitions: append([]int{}, s.PausedPartitions...),
+		RateLimit: finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
+		Delivered: s.Run.Delivered, Failed: s.Run.Failed, DeadLettered: s.Run.DeadLettered, Dropped: s.Run.Dropped,
+		Batches:        jsonBatches{s.Run.FlushedByCount, s.Run.FlushedByBytes, s.Run.FlushedByLinger, s.Run.Retries},
+		HandlerSeconds: s.Run.HandlerTime.Seconds(), EndedBy: s.Run.EndedBy,
+		Parked: jsonParked{Keys: s.Parked.Keys, Events: s.Parked.Events, Bytes: int64(s.Parked.Bytes), Reason: s.Parked.Reason},
+		Calls:  make([]jsonCall, 0, len(s.Run.Calls)), Blocked: make([]jsonBlocked, 0, len(s.Run.Blocked)),
+		Partitions: make([]jsonGroupPartition, len(s.Partitions)),
+	}
+	if s.Drain != NeverDrains {
+		drain := s.Drain.Seconds()
+		g.DrainSeconds = &drain
+	}
+	if !s.Parked.Oldest.IsZero() {
+		g.Parked.OldestSeconds = max(0, v.now.Sub(s.Parked.Oldest).Seconds())
+	}
+	for _, c := range s.Run.Calls {
+		g.Calls = append(g.Calls, jsonCall{c.Partition, uint64(c.Offset), c.Events, max(0, v.now.Sub(c.Since).Seconds())})
+	}
+	for _, b := range s.Run.Blocked {
+		due := 0.0
+		if !b.Due.IsZero() {
+			due = max(0, b.Due.Sub(v.now).Seconds())
+		}
+		g.Blocked = append(g.Blocked, jsonBlocked{b.Partition, uint64(b.Offset), b.Attempts, due, b.Reason})
+	}
+	if e := s.LastError; e != nil {
+		g.LastError = &jsonError{e.Kind, e.Partition, uint64(e.Offset), e.Text, e.DiskFull, e.Time.UTC()}
+	}
+	for i, p := range s.Partitions {
+		g.Partitions[i] = jsonGroupPartition{uint64(p.Committed), uint64(p.End), p.Lag, p.LagTime.Seconds()}
+	}
+	return g
+}
+
+// finite replaces what JSON and people have no number for.
+func finite(f float64) float64 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
