@@ -74,10 +74,14 @@ func TestCancelledPullLosesNoEvent(t *testing.T) {
 
 // TestCancelledWaitersDoNotPileUp: cancelled waiters stayed in the lists of
 // channels and semaphores (dotnet/runtime#761, #80057, #52886). 100,000 waits
-// of each kind are given up while one of each goes on.
+// of each kind are given up while one of each goes on; fewer where the line is
+// the same, on disk, or where each takes long, with the race detector.
 func TestCancelledWaitersDoNotPileUp(t *testing.T) {
-	const waits = 100_000
 	inBubble(t, func(t *testing.T, s storage) {
+		waits := 100_000
+		if s.name == "file" || raceEnabled {
+			waits /= 10
+		}
 		topic := open(t, s, queue.Config[int]{Capacity: 1})
 		g := group(t, topic, "g", queue.GroupConfig{Start: queue.Latest})
 		empty := group(t, topic, "empty", queue.GroupConfig{})
@@ -107,7 +111,7 @@ func TestCancelledWaitersDoNotPileUp(t *testing.T) {
 		giveUp(waits)
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2<<20 {
+		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<19 {
 			t.Errorf("the heap grew by %d bytes over %d waits that were given up", grown, waits)
 		}
 		if n := topic.Stats().WaitingProducers; n != 1 {
