@@ -158,6 +158,7 @@ func TestFailingHandlerMakesNoStorm(t *testing.T) {
 				return errHandler
 			})
 			time.Sleep(10 * time.Second)
+			synctest.Wait()
 			calls := slices.Clone(at)
 			_ = run.stop()
 			for i := 1; i < len(calls); i++ {
@@ -279,6 +280,7 @@ func TestLastEventsBeforeAStopAreNotHeld(t *testing.T) {
 		run := startRun(t, g, handler)
 		produce(t, topic, seq(0, 7)...)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if got != nil {
 			t.Errorf("%v did not wait for company", got)
 		}
