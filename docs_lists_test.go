@@ -77,6 +77,7 @@ func TestParityListIsWhole(t *testing.T) {
 	all := rows(t, file, number)
 	numbered(t, file, all, 90)
 	testedLines(t, file, "QC-", 1, 2, 4, 5, 7, 9, 11, 13, 15, 17, 19, 21, 22, 23, 26, 29, 31, 32, 34, 36, 37, 39, 40, 43, 45, 47, 49)
+	testedLines(t, file, "PC-", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)
 	testedLines(t, file, "P", 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	testedLines(t, file, "FM-", 55, 56, 57, 58, 59, 62, 63, 64, 65, 71, 73, 92, 93, 101, 102, 104)
 	for _, r := range all {
@@ -111,7 +112,8 @@ func testedLines(t *testing.T, file, prefix string, numbers ...int) {
 		if !inQuotes.MatchString(tests) {
 			t.Errorf("%s:%d: no test", file, r.line)
 		}
-		if prefix == "QC-" && strings.Count(tests, "_QC"+strings.TrimPrefix(r.cells[0], prefix)+"`") != strings.Count(tests, "`")/2 {
+		ending := "_" + strings.Replace(r.cells[0], "-", "", 1) + "`"
+		if strings.HasSuffix(prefix, "C-") && strings.Count(tests, ending) != strings.Count(tests, "`")/2 {
 			t.Errorf("%s:%d: the name of a test does not end with the case", file, r.line)
 		}
 	}
