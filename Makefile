@@ -8,6 +8,7 @@ FOR     ?= 15s
 CRASHES ?= 5
 SEEDS   ?= 20
 FUZZ    ?= 10s
+BENCH   ?= # --quick shows whether bench-docs runs
 
 TOOL := GOWORK=off GOFLAGS=-buildvcs=false $(GO) -C tools run
 
@@ -46,8 +47,8 @@ bench: build ## the benchmark rows of queue, stage and log; bench-docs writes do
 	bin/penstock bench queue stage log --json
 
 bench-docs: build ## measure the queue and its peers on an idle machine (6 minutes), and write docs/bench.md
-	bin/penstock bench queue --json >bin/queue.json
-	GOFLAGS=-buildvcs=false $(GO) -C bench run . -json >bin/peers.json
+	bin/penstock bench queue --json $(BENCH) >bin/queue.json
+	GOFLAGS=-buildvcs=false $(GO) -C bench run . --json $(BENCH) >bin/peers.json
 	mkdir -p docs/bench
 	cp bin/queue.json bin/peers.json docs/bench/
 	$(TOOL) ./cmd/benchdoc
