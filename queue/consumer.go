@@ -45,6 +45,7 @@ type Consumer[T any] struct {
 	now     *cursor[T] // whose turn is next
 	pending []uint64   // partitions to look at, a bit each
 	last    *cursor[T] // of the last pull, until Commit
+	ticket  ticket     // for the group's rate
 }
 
 func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
@@ -134,7 +135,11 @@ func (c *Consumer[T]) Pull(ctx context.Context) (Batch[T], error) {
 // pending: its bit was taken by a look that had passed it already.
 func (c *Consumer[T]) wait(ctx context.Context) (Batch[T], error) {
 	for {
-		if !c.anyPending() {
+		if c.group.control.busy.Load() {
+			if err := c.waitHeld(ctx); err != nil {
+				return Batch[T]{}, err
+			}
+		} else if !c.anyPending() {
 			if err := c.waker.Wait(ctx, nil); err != nil {
 				return Batch[T]{}, err
 			}
@@ -207,7 +212,7 @@ func (c *Consumer[T]) liven() {
 	default:
 		c.way.Store(autoCommits)
 	}
-	if c.group.closed.Load() {
+	if c.group.closed.Load() || c.group.control.busy.Load() {
 		c.halt()
 	}
 }
@@ -245,10 +250,14 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 	if max <= 0 {
 		return nil, nil, nil
 	}
+	c.ticket.wait(&c.group.control, false)
 	for range c.cursors {
 		cur := c.now
 		i := cur.place
 		c.now = cur.next
+		if c.group.control.held(cur.part.index) {
+			continue
+		}
 		if cur.read >= cur.sweepAt || cur.read != cur.committed {
 			c.startOver(i, cur)
 		}
@@ -257,7 +266,17 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 				return nil, nil, err
 			}
 		}
-		values := cur.take(max)
+		n := max
+		if c.group.control.bucket != nil {
+			if n = c.allow(cur, max); n == 0 {
+				if c.ticket.limited {
+					c.now = cur
+					return nil, nil, nil
+				}
+				continue
+			}
+		}
+		values := cur.take(n)
 		if values == nil {
 			continue
 		}

@@ -44,6 +44,14 @@ type GroupConfig struct {
 	// Start says where the group begins: Earliest, the default, or Latest.
 	Start Start
 
+	// Rate limits the group to so many events per second, retries and what
+	// comes again after a pull without commit included; 0 is no limit. Burst is
+	// how many may come at once after a pause; default is Rate, rounded up. A
+	// batch waits until Rate allows all of its events, and has at most Burst.
+	// What waits longer is served first. Readers are not limited.
+	Rate  float64
+	Burst int
+
 	// The rest is for Run.
 
 	// BatchBytes is the largest batch in bytes, unless a single event is
@@ -79,6 +87,9 @@ func (c *GroupConfig) validate(partitions int, sized bool) error {
 	if err := inRange("BatchMax", c.BatchMax, 1<<30); err != nil {
 		return err
 	}
+	if err := c.validateRate(); err != nil {
+		return err
+	}
 	if c.Start > Latest {
 		return &penstock.FieldError{Field: "Start", Reason: fmt.Sprintf("%d is neither Earliest nor Latest", uint8(c.Start))}
 	}
@@ -109,6 +120,7 @@ type Group[T any] struct {
 	consumers []*Consumer[T]
 	use       atomic.Int32
 	closed    atomic.Bool
+	control   control
 	readers   readers[T]
 	push      push[T]
 	parking   *parking[T]   // nil when failed events wait in their place
@@ -151,6 +163,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 		return nil, err
 	}
 	g := &Group[T]{name: name, topic: t, config: c}
+	g.control.init(len(t.parts), &c)
 	for _, o := range options {
 		o(&g.options)
 	}

@@ -66,7 +66,12 @@ func (p *pusher[T]) deliverParked(l *lane[T]) (bool, error) {
 	if err := l.collectParked(); err != nil || !l.park.busy || p.run.stopping() {
 		return false, err
 	}
-	if ok, err := l.nextParked(&p.job); err != nil || !ok {
+	if l.held() || !l.allowParked() {
+		return false, nil
+	}
+	ok, err := l.nextParked(&p.job)
+	l.parkTaken(ok)
+	if err != nil || !ok {
 		return false, err
 	}
 	return true, p.deliver(&p.job)

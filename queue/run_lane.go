@@ -19,11 +19,13 @@ const maxCause = 4096
 // Invariant: cur.committed <= machine.Committed(), and they are equal when
 // nothing is to be stored.
 type lane[T any] struct {
-	group    *Group[T]
-	consumer *Consumer[T]
-	cur      *cursor[T]
-	index    int             // of cur in the consumer
-	handlers context.Context // of user code, see inside.go
+	group      *Group[T]
+	consumer   *Consumer[T]
+	cur        *cursor[T]
+	index      int             // of cur in the consumer
+	handlers   context.Context // of user code, see inside.go
+	ticket     ticket          // for the group's rate
+	parkTicket ticket          // the same for a parked event
 
 	machine     *settle.Machine
 	park        *parkedLane[T] // nil when failed events wait in their place
@@ -71,7 +73,17 @@ func (l *lane[T]) begin() error {
 // next makes j the call for the next batch, and reports false when there is
 // none now. With stopping set it takes only what failed before.
 func (l *lane[T]) next(j *job[T], stopping bool) (bool, error) {
+	if l.ticket.n > 0 {
+		defer l.unlessLimited()
+	}
+	l.ticket.wait(&l.group.control, false)
+	if l.held() {
+		return false, nil
+	}
 	max := min(l.group.config.BatchMax, settle.WindowMax)
+	if b := l.group.control.bucket; b != nil {
+		max = min(max, b.burst)
+	}
 	fresh := l.consumer.isPending(l.index)
 	due, again := l.machine.Due()
 	var now time.Time // the clock is read only where it decides
@@ -110,12 +122,18 @@ func (l *lane[T]) next(j *job[T], stopping bool) (bool, error) {
 	} else if l.reason == penstock.FlushLinger && l.lingers(now) {
 		return false, nil
 	}
+	if n = l.allow(n, again); n == 0 {
+		return false, nil
+	}
 	if l.park != nil && l.park.busy {
 		return l.nextBeside(j, now, n)
 	}
 	span, ok := l.machine.Next(now, l.cur.read+penstock.Offset(n), n)
 	if !ok {
 		return false, nil
+	}
+	if l.group.control.bucket != nil {
+		l.ticket.paid(&l.group.control, span.Len())
 	}
 	l.lingerUntil = time.Time{}
 	l.take(j, span)
@@ -320,12 +338,23 @@ func (l *lane[T]) finish() error {
 // due returns when the lane has something to do without new events.
 func (l *lane[T]) due() (time.Time, bool) {
 	due, ok := l.machine.Due()
+	lingerUntil := l.lingerUntil
+	if l.ticket.limited {
+		due, ok, lingerUntil = l.ticket.at, true, time.Time{}
+	}
 	if l.park != nil && l.park.busy {
-		if at, has := l.park.due(); has && (!ok || at.Before(due)) {
+		at, has := l.park.due()
+		if l.parkTicket.limited {
+			at = l.parkTicket.at
+		}
+		if has && (!ok || at.Before(due)) {
 			due, ok = at, true
 		}
 	}
-	for _, t := range []time.Time{l.lingerUntil, l.storeAt} {
+	if l.held() {
+		ok, lingerUntil = false, time.Time{}
+	}
+	for _, t := range []time.Time{lingerUntil, l.storeAt} {
 		if !t.IsZero() && (!ok || t.Before(due)) {
 			due, ok = t, true
 		}

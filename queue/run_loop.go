@@ -220,7 +220,7 @@ func outcomes(out []settle.Outcome, span settle.Span, marked []penstock.Failure,
 func (p *pusher[T]) hasWork() bool {
 	until := time.Unix(0, p.run.drainUntil.Load())
 	for _, l := range p.lanes {
-		if due, ok := l.machine.Due(); ok && !due.After(until) {
+		if due, ok := l.machine.Due(); ok && !due.After(until) && !l.held() {
 			return true
 		}
 	}

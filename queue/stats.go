@@ -245,6 +245,8 @@ func (g *Group[T]) picture() GroupStats {
 	if g.parking != nil {
 		s.Discarded = g.parking.discarded.Load()
 	}
+	s.Paused, s.PausedPartitions = g.control.all.Load(), g.control.pausedPartitions()
+	s.Rate, s.RateLimited = g.config.Rate, g.control.limited.Load() > 0
 	s.Partitions = make([]GroupPartitionStats, len(g.cursors))
 	for i, c := range g.cursors {
 		s.Partitions[i].Committed = c.hold.Committed()
