@@ -27,7 +27,7 @@ func (b Batch[T]) Commit() error {
 		return penstock.ErrClosed
 	case c.group.config.AutoCommit:
 		return ErrAutoCommit
-	case ticket != c.ticket:
+	case ticket != c.ticket || c.sought.Load() != nil:
 		return nil
 	}
 	return c.finish()

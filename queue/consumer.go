@@ -215,6 +215,11 @@ func (c *Consumer[T]) liven() {
 	if c.group.closed.Load() || c.group.control.busy.Load() {
 		c.halt()
 	}
+	for _, cur := range c.cursors {
+		if cur.sought.Load() != nil {
+			c.halt()
+		}
+	}
 }
 
 // enter checks at the start of a call that the group is open and is pulled.
@@ -227,6 +232,7 @@ func (c *Consumer[T]) enter() error {
 	}
 	if c.claimed {
 		if c.way.Load() == everyStep {
+			c.adopt()
 			c.liven()
 		}
 		return nil
@@ -241,6 +247,7 @@ func (c *Consumer[T]) enter() error {
 		cur.completed = nil // a pull begins at the commit, whatever Run had done beyond it
 	}
 	c.claimed = true
+	c.adopt()
 	c.liven()
 	return nil
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/seglog"
@@ -66,7 +67,7 @@ type cursor[T any] struct {
 	group  *Group[T]
 	topic  *Topic[T]
 	part   *partition[T]
-	hold   *seglog.Hold
+	hold   *seglog.Hold // the owner's; see seek.go
 	source source[T]
 	loan   *loan
 	saved  bool            // the commit is stored outside memory
@@ -84,6 +85,9 @@ type cursor[T any] struct {
 	sweepAt   penstock.Offset // release memory when low may rise to this
 	ticket    uint64
 	completed []byte // completions above committed: restored by the source, kept by Run
+
+	standing atomic.Pointer[seglog.Hold] // hold, for others
+	sought   atomic.Pointer[sought]      // nil unless the owner has to move
 
 	delivery  penstock.Delivery
 	runsUntil penstock.Offset // delivery.Times[0] covers [win.First or later, runsUntil)
@@ -104,6 +108,7 @@ func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[
 			c.sweeps = min(c.sweeps, size)
 		}
 	}
+	c.standing.Store(hold)
 	c.read, c.limit, c.committed, c.low, c.win.First = at, at, at, at, at
 	c.sweepAt = at + c.sweeps
 	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index, Carrier: c}

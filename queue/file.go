@@ -114,7 +114,7 @@ func (e *fileEngine[T]) parkGroup(g *Group[T]) {
 	}
 	for _, c := range g.cursors {
 		e.unpark(g.name, c.part.index)
-		e.park(c.part, g.name, c.hold.Committed())
+		e.park(c.part, g.name, c.shown().Committed())
 	}
 }
 
@@ -187,7 +187,7 @@ func (e *fileEngine[T]) source(partition int, group string, start Start) (source
 		e.opening = cursors
 	}
 	c := e.opening[partition]
-	s := &fileSource[T]{engine: e, part: e.log.Partition(partition), cursor: c}
+	s := &fileSource[T]{engine: e, part: e.log.Partition(partition), cursor: c, era: c.Era()}
 	return s, c.Committed(), nil
 }
 

@@ -20,6 +20,7 @@ type fileSource[T any] struct {
 	engine *fileEngine[T]
 	part   *segfile.Partition
 	cursor *segfile.Cursor
+	era    uint64          // of the cursor; see seek.go
 	reader *segfile.Reader // nil before the first fill
 	values []T
 	metas  []penstock.Meta
@@ -157,7 +158,7 @@ func (s *fileSource[T]) store(commit penstock.Offset, completed []byte) error {
 		completed = completed[copy(w[:], completed):]
 		s.words = append(s.words, binary.LittleEndian.Uint64(w[:]))
 	}
-	return s.cursor.Store(commit, s.words, s.engine.topic.config.Durability == penstock.Synced)
+	return s.cursor.StoreIn(s.era, commit, s.words, s.engine.topic.config.Durability == penstock.Synced)
 }
 
 // completed returns the stored completions in the form of

@@ -239,7 +239,7 @@ func (g *Group[T]) attach(p *partition[T]) (*cursor[T], error) {
 // that only this group held are given back (BQ-52).
 func (g *Group[T]) detach() {
 	for _, c := range g.cursors {
-		c.part.marks.Remove(c.hold)
+		c.part.marks.Remove(c.shown())
 		c.part.sweep()
 	}
 	g.topic.freed()

@@ -146,7 +146,7 @@ func (p *pusher[T]) atOnce() int { return 1 }
 func (p *pusher[T]) committed(partition int, otherwise penstock.Offset) penstock.Offset {
 	for _, l := range p.lanes {
 		if l.cur.part.index == partition {
-			return l.cur.hold.Committed()
+			return l.cur.shown().Committed()
 		}
 	}
 	return otherwise

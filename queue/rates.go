@@ -193,7 +193,7 @@ func (g *Group[T]) look() {
 	in, out := uint64(0), uint64(0)
 	for i, c := range g.cursors {
 		in += uint64(g.topic.parts[i].end())
-		out += uint64(c.hold.Committed())
+		out += uint64(c.shown().Committed())
 	}
 	g.seen.began = int64(out)
 	g.seen.meter.start(time.Now(), in, 0)

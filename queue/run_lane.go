@@ -44,6 +44,7 @@ type lane[T any] struct {
 
 // begin continues from the commit.
 func (l *lane[T]) begin() error {
+	l.cur.adopt()
 	if l.group.config.AutoCommit {
 		l.cur.completed = nil
 	}

@@ -128,6 +128,11 @@ func (p *pusher[T]) round() (busy bool, err error) {
 		if p.group.closed.Load() || p.run.over() {
 			return false, nil
 		}
+		if l.cur.sought.Load() != nil {
+			if err := l.adopt(); err != nil {
+				return busy, err
+			}
+		}
 		if l.park != nil && l.park.busy {
 			delivered, err := p.deliverParked(l)
 			if err != nil {
@@ -186,6 +191,9 @@ func (p *pusher[T]) settle(j *job[T]) error {
 		l.park.look(j.view())
 	}
 	j.reset()
+	if l.cur.sought.Load() != nil {
+		return l.adopt()
+	}
 	switch {
 	case p.group.config.AutoCommit && !span.DeadLetter:
 		p.noteFailures(l, span, marked, err)

@@ -170,7 +170,7 @@ func (p *pusher[T]) call() (HandlerCall, bool) {
 	c := HandlerCall{Partition: at.partition(), Events: int(p.counts.inHand.Load()), Since: time.Unix(0, ns)}
 	low := penstock.Offset(0)
 	if from := p.lanes[0].cur.part.index; c.Partition >= from && c.Partition-from < len(p.lanes) {
-		low = p.lanes[c.Partition-from].cur.hold.Low()
+		low = p.lanes[c.Partition-from].cur.shown().Low()
 	}
 	c.Offset = at.offset(low)
 	return c, true

@@ -249,7 +249,7 @@ func (g *Group[T]) picture() GroupStats {
 	s.Rate, s.RateLimited = g.config.Rate, g.control.limited.Load() > 0
 	s.Partitions = make([]GroupPartitionStats, len(g.cursors))
 	for i, c := range g.cursors {
-		s.Partitions[i].Committed = c.hold.Committed()
+		s.Partitions[i].Committed = c.shown().Committed()
 	}
 	return s
 }

@@ -26,7 +26,7 @@ const (
 // Cursor is the stored position of one group in one partition. It is safe for
 // concurrent use.
 //
-// Invariants: the committed offset only grows. What is on disk is never ahead
+// Invariants: the committed offset only grows, but by Seek. What is on disk is never ahead
 // of the log in the sense of the level: at level synced never ahead of the
 // durable log; at level written a power loss may leave it ahead, which open
 // repairs. Only the goroutine that holds busy touches slot.
@@ -38,6 +38,7 @@ type Cursor struct {
 
 	mu     sync.Mutex
 	want   stored
+	era    uint64 // counts the seeks of this session
 	wanted uint64 // counts changes of want
 	wrote  uint64 // the change that was last written
 	synced uint64 // the change that is durable
@@ -77,6 +78,43 @@ func (c *Cursor) Completed() []uint64 {
 // Committed does not move. [penstock.ErrOffsetOutOfRange]: committed is behind
 // the readable end.
 func (c *Cursor) Store(committed penstock.Offset, completed []uint64, sync bool) error {
+	return c.StoreIn(c.Era(), committed, completed, sync)
+}
+
+// Era returns the number of seeks, for [Cursor.StoreIn].
+func (c *Cursor) Era() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.era
+}
+
+// Seek stores another position, also a lower one, with nothing completed above
+// it, and returns the era that begins with it. Otherwise it is as
+// [Cursor.Store].
+func (c *Cursor) Seek(to penstock.Offset, sync bool) (era uint64, err error) {
+	if r := c.p.Readable(); to > r {
+		return 0, fmt.Errorf("seek %d of group %q in partition %d, which ends at %d: %w", to, c.group, c.p.id, r, penstock.ErrOffsetOutOfRange)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usableLocked(); err != nil {
+		return 0, err
+	}
+	c.era++
+	c.setLocked(to, nil)
+	return c.era, c.flushLocked(c.wanted, sync)
+}
+
+func (c *Cursor) setLocked(committed penstock.Offset, completed []uint64) {
+	c.want.committed = committed
+	c.want.completed = append(c.want.completed[:0], completed...)
+	c.want.touched = true
+	c.wanted++
+}
+
+// StoreIn is [Cursor.Store] by somebody who began in an era: when a seek came
+// in between, it changes nothing.
+func (c *Cursor) StoreIn(era uint64, committed penstock.Offset, completed []uint64, sync bool) error {
 	completed = trimWords(completed)
 	if len(completed) > CompletedMax/64 {
 		return &penstock.FieldError{Field: "completed", Reason: fmt.Sprintf("%d words, at most %d", len(completed), CompletedMax/64)}
@@ -89,11 +127,11 @@ func (c *Cursor) Store(committed penstock.Offset, completed []uint64, sync bool)
 	if err := c.usableLocked(); err != nil {
 		return err
 	}
+	if era != c.era {
+		return nil
+	}
 	if committed > c.want.committed || committed == c.want.committed && !slices.Equal(completed, c.want.completed) {
-		c.want.committed = committed
-		c.want.completed = append(c.want.completed[:0], completed...)
-		c.want.touched = true
-		c.wanted++
+		c.setLocked(committed, completed)
 	}
 	return c.flushLocked(c.wanted, sync)
 }

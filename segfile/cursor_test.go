@@ -332,3 +332,34 @@ func TestCloseClosesTheFilesOfReaders(t *testing.T) {
 		}
 	})
 }
+
+// A seek may go back; who stores in the era before it changes nothing.
+func TestCommitOfAnEarlierEraChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, c Config) {
+		l := openLog(t, c)
+		mustAppend(t, l.Partition(0), "a", "b", "c", "d", "e")
+		cs, err := l.Cursors("g", StartEarliest)
+		must(t, err)
+		cur := cs[0]
+		before := cur.Era()
+		must(t, cur.StoreIn(before, 4, []uint64{1}, true))
+		era, err := cur.Seek(2, true)
+		must(t, err)
+		must(t, cur.StoreIn(before, 5, nil, true)) // late
+		if cur.Committed() != 2 || len(cur.Completed()) > 0 {
+			t.Fatalf("at %d with %b after a late commit, want 2 alone", cur.Committed(), cur.Completed())
+		}
+		must(t, cur.StoreIn(era, 3, nil, true))
+		_, err = cur.Seek(6, true)
+		wantErr(t, err, penstock.ErrOffsetOutOfRange)
+		_, err = cur.Seek(1, true)
+		must(t, err)
+		must(t, l.Close())
+		_, err = cur.Seek(2, true)
+		wantErr(t, err, penstock.ErrClosed)
+		l = openLog(t, c)
+		if g := l.Partition(0).Groups(); len(g) != 1 || g[0] != (GroupInfo{"g", 1}) {
+			t.Fatalf("groups %v after reopen, want g at 1", g)
+		}
+	})
+}

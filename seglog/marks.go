@@ -12,7 +12,8 @@ import (
 // the group's owner of the partition, one goroutine at a time, and read by
 // anyone.
 //
-// Invariant: low <= commit, and neither goes back.
+// Invariant: low <= commit, and neither goes back; [Marks.Seek] makes another
+// hold.
 type Hold struct {
 	_      [cacheLine]byte
 	commit atomic.Uint64
@@ -67,6 +68,42 @@ func (m *Marks) Add(start Start) *Hold {
 	h.low.Store(uint64(at))
 	m.holds = append(m.holds, h)
 	return h
+}
+
+// Floor returns the lowest offset that a hold can be moved to: the committed
+// mark where what lies below it has given its capacity back, else the low-water
+// mark.
+func (m *Marks) Floor(given bool) penstock.Offset {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance()
+	return m.floor(given)
+}
+
+func (m *Marks) floor(given bool) penstock.Offset {
+	if given {
+		return m.committed
+	}
+	return m.low
+}
+
+// Seek makes a hold with its commit at the offset to, which keeps besides what
+// old keeps now: whoever has old may still look at that. It returns nil when to
+// is below the floor, and the floor. Remove(old) completes the move. Without
+// given, the committed mark may stay above the new commit.
+func (m *Marks) Seek(old *Hold, to penstock.Offset, given bool) (*Hold, penstock.Offset) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance()
+	floor := m.floor(given)
+	if to < floor {
+		return nil, floor
+	}
+	h := &Hold{}
+	h.commit.Store(uint64(to))
+	h.low.Store(uint64(min(old.Low(), to)))
+	m.holds = append(m.holds, h)
+	return h, floor
 }
 
 // Remove takes a hold out; one that is not there is ignored. The marks may
