@@ -10,6 +10,10 @@
 // finished with it. What is pulled and not committed is delivered again: at
 // least once. With AutoCommit the commit comes first: at most once.
 //
+// A key that fails for long under [Group.Run] is parked: its events move, in
+// their order, to the retry log of the group, and the rest goes on. An event
+// that is given up is a dead letter; [Redrive] sends it back.
+//
 // Capacity counts the events that some group has not committed. Commits give
 // it back, pulls do not. A topic without a group gives none back.
 //

@@ -83,6 +83,7 @@ func (l *parkedLife) live(t *testing.T, c queue.Config[string]) (began int, err 
 		t.Fatal(err)
 	}
 	produce(t, topic, lifeEvents...)
+	time.Sleep(time.Second) // at level written, a background sync covers what was produced
 	began = l.m.Ops()
 	l.m.SetFault(l.fault)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -168,13 +169,10 @@ func TestCrashAtEveryOperationLosesNoParkedEvent_PC10(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := &parkedLife{m: vfs.NewMem()}
 				c := keyedOnDisk("data", l.m)
-				c.Durability = level
+				c.Durability, c.Capacity = level, len(lifeEvents) // so small that commits are stored at once
 				began, err := l.live(t, c)
 				if err != nil {
 					t.Fatal(err)
-				}
-				if level == penstock.Written { // a power loss takes what no background sync has covered
-					began = l.opsAt("a1", 2)
 				}
 				n := 0
 				for img := range l.m.Images(vfs.Crashes{From: began, Seed: 1}) {
@@ -190,18 +188,6 @@ func TestCrashAtEveryOperationLosesNoParkedEvent_PC10(t *testing.T) {
 			})
 		})
 	}
-}
-
-// opsAt returns what the disk had done at the n-th call with a value.
-func (l *parkedLife) opsAt(v string, n int) int {
-	for _, c := range l.calls {
-		if c.value == v {
-			if n--; n == 0 {
-				return c.ops
-			}
-		}
-	}
-	return 0
 }
 
 // A retry log whose disk fails stops its group with an error, or goes on; it

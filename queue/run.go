@@ -74,10 +74,20 @@ type run[T any] struct {
 // was seen. When h returns nil, every event is settled that was not marked with
 // [penstock.Batch.Fail]; an error, a panic ([penstock.PanicError]) or
 // runtime.Goexit fails all. A failed event comes again after a backoff (see
-// [GroupConfig.Retry]), in its place: later events of its partition wait, those
-// of other partitions do not. After its last attempt it goes to [DeadLetter],
+// [GroupConfig.Retry]). A short one is waited for in its place: later events of
+// its partition wait, those of other partitions do not. When it is longer than
+// ParkAfter, the key is parked ([GroupConfig.OnFail]): the event and all later
+// ones of its key move to the retry log of the group, and come from there one
+// at a time, in order; the commit passes them and other keys go on. An event
+// without a key, which is one without Meta.Key in a topic without Config.Key,
+// is parked alone, and so loses its place among the others. The retry log of a
+// group holds 10,000 events or 64 MiB; when it is full, partitions with further
+// events of a parked key wait, and Stats says so. See [Group.Parked].
+//
+// After its last attempt an event goes to [DeadLetter],
 // which must take it before it is committed; if that fails, it is tried again.
-// Without DeadLetter an event is retried until it succeeds. What a group with
+// Without DeadLetter an event is retried until it succeeds. [Redrive] sends dead
+// letters back. What a group with
 // AutoCommit delivers is committed before h is called; failures are then
 // logged and counted, and not retried.
 //
