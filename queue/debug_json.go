@@ -81,6 +81,8 @@ type (
 		Failed           uint64               `json:"failed"`
 		DeadLettered     uint64               `json:"dead_lettered"`
 		Dropped          uint64               `json:"dropped"`
+		Discarded        uint64               `json:"discarded"`
+		Redriven         uint64               `json:"redriven"`
 		Batches          jsonBatches          `json:"batches"`
 		HandlerSeconds   float64              `json:"handler_seconds"`
 		Calls            []jsonCall           `json:"calls"`
@@ -174,6 +176,7 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 		HoldsBack: s.HoldsBack, Paused: s.Paused, PausedPartitions: append([]int{}, s.PausedPartitions...),
 		RateLimit: finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
 		Delivered: s.Run.Delivered, Failed: s.Run.Failed, DeadLettered: s.Run.DeadLettered, Dropped: s.Run.Dropped,
+		Discarded: s.Discarded, Redriven: s.Redriven,
 		Batches:        jsonBatches{s.Run.FlushedByCount, s.Run.FlushedByBytes, s.Run.FlushedByLinger, s.Run.Retries},
 		HandlerSeconds: s.Run.HandlerTime.Seconds(), EndedBy: s.Run.EndedBy,
 		Parked: jsonParked{Keys: s.Parked.Keys, Events: s.Parked.Events, Bytes: int64(s.Parked.Bytes), Reason: s.Parked.Reason},

@@ -88,6 +88,8 @@ var metrics = []metric{
 	groupMetric("failed_events_total", "counter", "Deliveries that failed.", func(_ *debugView, g *GroupStats) []labelled { return one(float64(g.Run.Failed)) }),
 	groupMetric("dead_lettered_events_total", "counter", "Events taken as dead letters.", func(_ *debugView, g *GroupStats) []labelled { return one(float64(g.Run.DeadLettered)) }),
 	groupMetric("dropped_events_total", "counter", "Events that failed and do not come again, because of AutoCommit.", func(_ *debugView, g *GroupStats) []labelled { return one(float64(g.Run.Dropped)) }),
+	groupMetric("discarded_events_total", "counter", "Parked events given up by DiscardParked.", func(_ *debugView, g *GroupStats) []labelled { return one(float64(g.Discarded)) }),
+	groupMetric("redriven_events_total", "counter", "Dead letters that Redrive has sent back.", func(_ *debugView, g *GroupStats) []labelled { return one(float64(g.Redriven)) }),
 	groupMetric("batches_total", "counter", "Batches given to the handler, by why they were delivered with their size.", func(_ *debugView, g *GroupStats) []labelled {
 		return []labelled{
 			{"reason", "count", float64(g.Run.FlushedByCount)}, {"reason", "bytes", float64(g.Run.FlushedByBytes)},

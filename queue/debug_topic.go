@@ -180,6 +180,9 @@ func (v *debugView) writeGroup(m markup, r groupRow) {
 	m.pair("delivered · failed", grouped(run.Delivered)+" · "+grouped(run.Failed))
 	m.pair("in hand · retrying", count0(run.InHand)+" · "+count0(run.Waiting))
 	m.pair("dead letters · dropped", grouped(run.DeadLettered)+" · "+grouped(run.Dropped))
+	if g.Discarded+g.Redriven > 0 {
+		m.pair("discarded · redriven", grouped(g.Discarded)+" · "+grouped(g.Redriven))
+	}
 	m.pair("batches by count · bytes · linger · retry", grouped(run.FlushedByCount)+" · "+grouped(run.FlushedByBytes)+" · "+
 		grouped(run.FlushedByLinger)+" · "+grouped(run.Retries))
 	if run.Batches > 0 {
