@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/seglog"
 )
@@ -49,6 +51,7 @@ func (m *memory[T]) fill(at penstock.Offset, max int, lasting bool) (window[T], 
 func (m *memory[T]) gather(span seglog.Span[T], limit penstock.Offset, max int) window[T] {
 	first := span.First
 	m.forget()
+	m.values = slices.Grow(m.values, min(max, int(limit-first)))
 	for {
 		k := min(len(span.Values), max-len(m.values))
 		if span.Metas != nil {
