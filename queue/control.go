@@ -175,7 +175,7 @@ func (l *lane[T]) allowParked() bool {
 		return true
 	}
 	l.parkTicket.wait(&l.group.control, false)
-	if due, ok := l.park.due(); !ok || time.Now().Before(due) {
+	if due, ok := l.park.due(false); !ok || time.Now().Before(due) {
 		l.parkTaken(false)
 		return true
 	}

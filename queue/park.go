@@ -214,10 +214,12 @@ func (k *parkedLane[T]) next(now time.Time) (settle.Span, []T, *penstock.Deliver
 	return span, []T{e.value}, d, nil
 }
 
-// due returns when there is something to do: a parked event to deliver, or a
-// failed append to repeat.
-func (k *parkedLane[T]) due() (time.Time, bool) {
-	due, ok := k.machine.ParkedDue()
+// due returns when there is something to do: a parked event to deliver, unless
+// the run is stopping, or a failed append to repeat.
+func (k *parkedLane[T]) due(stopping bool) (due time.Time, ok bool) {
+	if !stopping {
+		due, ok = k.machine.ParkedDue()
+	}
 	if at := k.log.retryAt(); !at.IsZero() && len(k.machine.Unlogged()) > 0 && (!ok || at.Before(due)) {
 		return at, true
 	}

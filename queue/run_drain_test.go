@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +181,40 @@ func TestDrainWithALingeringBatchBesideARetry(t *testing.T) {
 		both := []int{0, 2}
 		r.want(t, handled{0, both, 1}, handled{time.Second, both, 2})
 		wantCommitted(t, g, 2, 0)
+	})
+}
+
+// A parked event becomes due during a drain that waits for a retry: it stays
+// parked. The loop used to be woken for it without end, and took all of a core
+// until the drain was over.
+func TestDrainDoesNotSpinBesideAParkedEventThatIsDue(t *testing.T) {
+	realLimit(t, 30*time.Second, "the drain spins")
+	bubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Key: func(v int) string { return fmt.Sprint(v) }})
+		g := group(t, topic, "g", queue.GroupConfig{
+			ParkAfter: time.Second,
+			Retry:     settle.Policy{Backoff: settle.Backoff{Min: 500 * time.Millisecond, Factor: 4, Jitter: -1}},
+		})
+		r := record(func(_ context.Context, b penstock.Batch[int]) error {
+			if b.Value(0) == 1 || b.Attempt(0) == 1 {
+				return errHandler
+			}
+			return nil
+		})
+		run := startRun(t, g, r.handle)
+		produce(t, topic, 1) // fails at 0 and 0.5 s, and is parked until 2.5 s
+		time.Sleep(2200 * time.Millisecond)
+		produce(t, topic, 2) // fails, and comes again at 2.7 s
+		time.Sleep(100 * time.Millisecond)
+		if st := g.Stats(); st.Parked.Events != 1 {
+			t.Errorf("%d events are parked, want 1", st.Parked.Events)
+		}
+		run.mustStop(t) // 2.7 s: what is parked is not waited for
+		r.want(t, handled{0, []int{1}, 1}, handled{500 * time.Millisecond, []int{1}, 2},
+			handled{2200 * time.Millisecond, []int{2}, 1}, handled{2700 * time.Millisecond, []int{2}, 2})
+		if st := g.Stats(); st.Parked.Events != 1 || st.Lag != 0 {
+			t.Errorf("parked %d, lag %d after the drain, want 1, 0", st.Parked.Events, st.Lag)
+		}
 	})
 }
 

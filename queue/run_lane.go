@@ -336,16 +336,18 @@ func (l *lane[T]) finish() error {
 	return nil
 }
 
-// due returns when the lane has something to do without new events.
-func (l *lane[T]) due() (time.Time, bool) {
+// due returns when the lane has something to do without new events. With
+// stopping set that is not a parked event: it stays where it is, and an alarm
+// for it would ring without end.
+func (l *lane[T]) due(stopping bool) (time.Time, bool) {
 	due, ok := l.machine.Due()
 	lingerUntil := l.lingerUntil
 	if l.ticket.limited {
 		due, ok, lingerUntil = l.ticket.at, true, time.Time{}
 	}
 	if l.park != nil && l.park.busy {
-		at, has := l.park.due()
-		if l.parkTicket.limited {
+		at, has := l.park.due(stopping)
+		if l.parkTicket.limited && !stopping {
 			at = l.parkTicket.at
 		}
 		if has && (!ok || at.Before(due)) {

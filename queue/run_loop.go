@@ -270,7 +270,7 @@ func (p *pusher[T]) commitUnderPressure() error {
 func (p *pusher[T]) alarm() <-chan time.Time {
 	var first time.Time
 	for _, l := range p.lanes {
-		if due, ok := l.due(); ok && (first.IsZero() || due.Before(first)) {
+		if due, ok := l.due(p.run.stopping()); ok && (first.IsZero() || due.Before(first)) {
 			first = due
 		}
 	}

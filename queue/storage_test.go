@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -155,6 +156,14 @@ func eventually(t testing.TB, what string, done func() bool) {
 			t.Fatalf("after a minute: %s", what)
 		}
 	}
+}
+
+// realLimit ends the test binary when the test takes longer than d of real
+// time. In a bubble, a loop that waits for nothing keeps time from passing, and
+// no guard inside could end it. Call it outside of bubbles.
+func realLimit(t testing.TB, d time.Duration, what string) {
+	timer := time.AfterFunc(d, func() { panic(fmt.Sprintf("%s after %v of real time: %s", t.Name(), d, what)) })
+	t.Cleanup(func() { timer.Stop() })
 }
 
 // seq returns the integers [from, to).
