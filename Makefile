@@ -9,11 +9,12 @@ CRASHES ?= 5
 SEEDS   ?= 20
 FUZZ    ?= 10s
 BENCH   ?= # --quick shows whether bench-docs runs
+MODEL   ?= 10m
 
 TOOL := GOWORK=off GOFLAGS=-buildvcs=false $(GO) -C tools run
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test fuzz prove planted slowgroup crash bench bench-docs clean
+.PHONY: help build check test fuzz model prove planted slowgroup crash bench bench-docs clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +31,9 @@ test: ## everything that must be green: check, cross-builds, every test of every
 
 fuzz: ## every fuzz target for FUZZ=10s each
 	$(TOOL) ./cmd/fuzz -time $(FUZZ)
+
+model: ## the models of a topic against random operations, MODEL=10m for each kind of storage
+	PENSTOCK_MODEL=$(MODEL) $(GO) test -count=1 -timeout 0 -run FollowsTheModel -v ./queue -rapid.steps=60
 
 prove: ## every attack on a claim, one line of JSON each
 	$(TOOL) ./cmd/prove

@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -197,7 +199,35 @@ func (m *topicModel) check(t *rapid.T) {
 	}
 }
 
+// modelFor runs a check of a model once, and again until the time that the
+// environment variable PENSTOCK_MODEL says is over (make model).
+func modelFor(t *testing.T, check func(t *testing.T)) {
+	var long time.Duration
+	if s := os.Getenv("PENSTOCK_MODEL"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatalf("PENSTOCK_MODEL: %v", err)
+		}
+		long = d
+	}
+	begin := time.Now()
+	for rounds := 1; !t.Failed(); rounds++ {
+		// A loop without a wait keeps the time of a bubble from passing.
+		timer := time.AfterFunc(5*time.Minute, func() { panic(t.Name() + ": one check took five minutes") })
+		check(t)
+		timer.Stop()
+		if time.Since(begin) >= long {
+			t.Logf("%d rounds", rounds)
+			return
+		}
+	}
+}
+
 func TestTopicFollowsTheModel(t *testing.T) {
+	modelFor(t, func(t *testing.T) { checkTopicModel(t) })
+}
+
+func checkTopicModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &topicModel{
 			capacity: rapid.SampledFrom([]int{1, 7, 40, 200, 700}).Draw(t, "capacity"),
