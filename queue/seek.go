@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sort"
 	"time"
 
@@ -79,32 +80,39 @@ func (g *Group[T]) SeekOffset(ctx context.Context, partition int, offset penstoc
 	if err := g.checkPartition(partition); err != nil {
 		return err
 	}
-	return g.named(g.seek(partition, func(penstock.Offset, penstock.Offset) penstock.Offset { return offset }))
+	return g.named(g.seek(partition, func(penstock.Offset, penstock.Offset) (penstock.Offset, error) { return offset, nil }))
 }
 
 // SeekTime moves the group in every partition to the first event that was
 // appended at or after t, as far back as [Group.SeekOffset] can: to the
 // earliest kept event when all were, and to the end when none was. Append times
 // of a partition are taken to rise. One partition is moved after the other; an
-// error leaves those before it moved.
+// error, for example [penstock.ErrCorrupt] of an event whose time was looked at,
+// leaves those before it moved, and its own where it was.
 func (g *Group[T]) SeekTime(ctx context.Context, t time.Time) error {
 	for _, p := range g.topic.parts {
 		if err := penstock.ContextError(ctx); err != nil {
 			return err
 		}
-		var failed error
-		err := g.seek(p.index, func(from, end penstock.Offset) (at penstock.Offset) {
-			at, failed = p.since(t.UnixNano(), from, end)
-			return at
+		err := g.seek(p.index, func(from, end penstock.Offset) (penstock.Offset, error) {
+			return p.since(unixNano(t), from, end)
 		})
-		if failed != nil {
-			err = failed
-		}
 		if err != nil {
 			return g.named(err)
 		}
 	}
 	return nil
+}
+
+// unixNano is t.UnixNano(), held to its ends for times that it cannot hold.
+func unixNano(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
 }
 
 // Seek moves the group in every partition to the earliest event that is kept
@@ -117,11 +125,11 @@ func (g *Group[T]) Seek(ctx context.Context, to Start) error {
 		if err := penstock.ContextError(ctx); err != nil {
 			return err
 		}
-		err := g.seek(i, func(from, end penstock.Offset) penstock.Offset {
+		err := g.seek(i, func(from, end penstock.Offset) (penstock.Offset, error) {
 			if to == Latest {
-				return end
+				return end, nil
 			}
-			return from
+			return from, nil
 		})
 		if err != nil {
 			return g.named(err)
@@ -130,8 +138,9 @@ func (g *Group[T]) Seek(ctx context.Context, to Start) error {
 	return nil
 }
 
-// seek moves one partition to where choose says, given the range it has.
-func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) penstock.Offset) error {
+// seek moves one partition to where choose says, given the range it has. Where
+// choose does not know, it moves nothing.
+func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) (penstock.Offset, error)) error {
 	t, p := g.topic, g.topic.parts[partition]
 	c := g.cursors[partition]
 	t.groupsMu.Lock()
@@ -146,7 +155,10 @@ func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) pe
 	}
 	old := c.shown()
 	from, end := p.marks.Floor(t.budget != nil), p.end()
-	to := choose(from, end)
+	to, err := choose(from, end)
+	if err != nil {
+		return fmt.Errorf("seek partition %d: %w", partition, err)
+	}
 	hold, from := p.marks.Seek(old, to, t.budget != nil)
 	if hold == nil || to > end {
 		if hold != nil {

@@ -143,7 +143,29 @@ func TestSeekTimeFindsTheFirstEventAtOrAfter(t *testing.T) {
 			mustDo(t, g.SeekTime(t.Context(), begin.Add(test.at)))
 			wantCommitted(t, g, test.want, test.want)
 		}
+		for at, want := range map[time.Time]penstock.Offset{
+			{}: 0, time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC): 0, time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC): 10, time.Unix(1<<55, 0): 10,
+		} { // beyond what nanoseconds in 64 bits reach
+			mustDo(t, g.SeekTime(t.Context(), at))
+			wantCommitted(t, g, want, want)
+		}
 	})
+}
+
+func TestSeekTimeOverDamageMovesNothing(t *testing.T) {
+	c := queue.Config[string]{Name: "topic", Dir: t.TempDir(), Codec: penstock.String()}
+	topic := openDisk(t, c)
+	for _, v := range []string{"first", "second", "third"} {
+		produce(t, topic, v)
+	}
+	group(t, topic, "g", queue.GroupConfig{})
+	mustDo(t, topic.Close())
+	damage(t, c.Dir, "second")
+	topic = openDisk(t, c)
+	g := group(t, topic, "g", queue.GroupConfig{})
+	err := g.SeekTime(t.Context(), time.Now().Add(time.Hour))
+	wantErr(t, err, penstock.ErrCorrupt)
+	wantCommitted(t, g, 0)
 }
 
 func TestSeekIsStoredBeforeItReturns(t *testing.T) {
