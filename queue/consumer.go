@@ -324,7 +324,7 @@ func (c *Consumer[T]) refill(i int, cur *cursor[T], max int) error {
 		return err
 	}
 	if cur.limit >= end {
-		c.pending[i/64] &^= 1 << (i % 64)
+		c.unmark(i)
 	}
 	return nil
 }
@@ -357,6 +357,9 @@ func (c *Consumer[T]) anyPending() bool {
 	}
 	return false
 }
+
+// unmark notes that all of partition i was seen, as far as it was collected.
+func (c *Consumer[T]) unmark(i int) { c.pending[i/64] &^= 1 << (i % 64) }
 
 // mark notes that partition i must be looked at.
 func (c *Consumer[T]) mark(i int) { c.pending[i/64] |= 1 << (i % 64) }

@@ -60,6 +60,10 @@ type GroupConfig struct {
 	// Linger is how long a batch that is not full waits for more events after
 	// its first one was seen; 0 delivers what is there.
 	Linger time.Duration
+	// Workers is how many calls of the handler a consumer makes at a time, on as
+	// many goroutines; 0 and 1 are one, at most 4,096. See [Group.Run] for the
+	// order that is kept.
+	Workers int
 	// Retry says how often and when a failed event comes again.
 	Retry settle.Policy
 	// OnFail says what becomes of an event that fails for long: ParkKey, the
@@ -88,6 +92,9 @@ func (c *GroupConfig) validate(partitions int, sized bool) error {
 		return err
 	}
 	if err := c.validateRate(); err != nil {
+		return err
+	}
+	if err := inRange("Workers", c.Workers, settle.WindowMax); err != nil {
 		return err
 	}
 	if c.Start > Latest {

@@ -66,14 +66,17 @@ func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) err
 	wait, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	var timer *time.Timer
+	suspected := false
 	var ready sync.Mutex // timer is set before the function reads it
 	ready.Lock()
 	timer = time.AfterFunc(insideEvery, func() {
 		ready.Lock()
 		defer ready.Unlock()
-		if t.stuck(w) {
+		switch stuck := t.stuck(w); {
+		case stuck && (suspected || len(w.pusher.crew.jobs) == 0):
 			giveUp(self)
-		} else if wait.Err() == nil {
+		case wait.Err() == nil:
+			suspected = stuck // the loop may be about to give a worker the next call
 			timer.Reset(insideEvery)
 		}
 	})
@@ -107,7 +110,7 @@ func (t *Topic[T]) stuck(w *insider[T]) bool {
 	t.insiders.mu.Lock()
 	calls := make(map[*pusher[T]]int)
 	for _, x := range t.insiders.waiting {
-		if since := x.pusher.counts.busySince.Load(); since != 0 && since <= x.since {
+		if x.pusher.calledBefore(x.since) {
 			calls[x.pusher]++
 		}
 	}
@@ -138,8 +141,31 @@ func (t *Topic[T]) stuck(w *insider[T]) bool {
 	return t.config.Capacity > 0 && room < w.n || t.config.CapacityBytes > 0 && roomBytes < w.bytes
 }
 
-// atOnce returns how many handler calls of the pusher may run at a time.
-func (p *pusher[T]) atOnce() int { return 1 }
+// atOnce returns how many handler calls of the pusher have to wait in line for
+// none to be left that could make room: the only one, or all that run.
+func (p *pusher[T]) atOnce() int {
+	n := 0
+	for _, j := range p.crew.jobs {
+		if j.note.since.Load() != 0 {
+			n++
+		}
+	}
+	return max(1, n)
+}
+
+// calledBefore reports whether a handler call runs that began at a time or
+// earlier.
+func (p *pusher[T]) calledBefore(at int64) bool {
+	if since := p.counts.busySince.Load(); since != 0 && since <= at {
+		return true
+	}
+	for _, j := range p.crew.jobs {
+		if since := j.note.since.Load(); since != 0 && since <= at {
+			return true
+		}
+	}
+	return false
+}
 
 // committed returns how far the pusher's consumer has committed a partition, or
 // otherwise when the partition is not its own.

@@ -66,15 +66,16 @@ func (p *pusher[T]) deliverParked(l *lane[T]) (bool, error) {
 	if err := l.collectParked(); err != nil || !l.park.busy || p.run.stopping() {
 		return false, err
 	}
-	if l.held() || !l.allowParked() {
+	j, _ := p.free()
+	if j == nil || l.held() || !l.allowParked() {
 		return false, nil
 	}
-	ok, err := l.nextParked(&p.job)
+	ok, err := l.nextParked(j)
 	l.parkTaken(ok)
 	if err != nil || !ok {
 		return false, err
 	}
-	return true, p.deliver(&p.job)
+	return true, p.deliver(j)
 }
 
 // nextParked makes j the call for a parked event, and reports false when none
@@ -94,6 +95,9 @@ func (l *lane[T]) nextParked(j *job[T]) (bool, error) {
 
 // view returns the events of a call for the machine to ask about.
 func (j *job[T]) view() view[T] {
+	if len(j.tasks) > 0 {
+		return view[T]{fan: j.lane.fan}
+	}
 	return view[T]{first: j.span.From, values: j.values, metas: j.delivery.Metas, times: j.delivery.Times, epoch: j.delivery.Epoch}
 }
 

@@ -69,10 +69,24 @@ type view[T any] struct {
 	metas  []penstock.Meta    // nil, or one per value
 	times  []penstock.TimeRun // of the values, from the first on
 	epoch  uint32
+	fan    *fan[T] // if not nil, all that several workers have in view, and nothing else counts
+}
+
+// of returns the part of the view in which an offset lies, if it does.
+func (v *view[T]) of(o penstock.Offset) *view[T] {
+	if v.fan == nil {
+		return v
+	}
+	s, i := v.fan.at(o)
+	if i < 0 {
+		return &view[T]{}
+	}
+	return &view[T]{first: s.First, values: s.Values, metas: s.Metas, times: s.Times, epoch: s.Epoch}
 }
 
 // at returns the event at an offset, false when it is not in view.
 func (v *view[T]) at(o penstock.Offset) (value *T, meta *penstock.Meta, ok bool) {
+	v = v.of(o)
 	if o < v.first || o-v.first >= penstock.Offset(len(v.values)) {
 		return nil, nil, false
 	}

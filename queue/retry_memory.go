@@ -65,7 +65,7 @@ func (r *memoryRetry[T]) append(entries []settle.Entry, v *view[T]) error {
 			if !ok {
 				return fmt.Errorf("offset %d is to be parked and not in view", e.Offset)
 			}
-			k = &keptEvent[T]{entry: parkedEntry{e, now}, event: parkedEvent[T]{value: *value, unixNano: v.time(e.Offset), epoch: v.epoch}}
+			k = &keptEvent[T]{entry: parkedEntry{e, now}, event: parkedEvent[T]{value: *value, unixNano: v.of(e.Offset).time(e.Offset), epoch: v.of(e.Offset).epoch}}
 			if meta != nil {
 				k.event.meta = *meta
 			}

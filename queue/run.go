@@ -67,7 +67,8 @@ type run[T any] struct {
 
 // Run hands the events of the group's partitions to h, in batches, until ctx
 // ends or something fails. Each consumer of the group has one goroutine, which
-// calls h for one batch at a time; events of one partition come in order.
+// calls h for one batch at a time, unless GroupConfig.Workers says otherwise;
+// events of one partition come in order.
 //
 // A batch holds at most BatchMax events (4,096 at the most) and BatchBytes, and
 // is delivered when it is full or when Linger has passed since its first event
@@ -90,6 +91,17 @@ type run[T any] struct {
 // letters back. What a group with
 // AutoCommit delivers is committed before h is called; failures are then
 // logged and counted, and not retried.
+//
+// With GroupConfig.Workers above one, a consumer calls h for several batches at
+// a time, and h must be safe for that. Events of one key and partition are
+// handled in their order and by one call at a time; the key is the one given
+// with the event, else what Config.Key says. Events without a key have no
+// order among themselves. A failed event holds later ones of its key back, and
+// nobody else. A batch is then not always contiguous: Offset(i), Meta(i) and
+// Fail(i) are those of each event. Without Linger, the events that are there
+// are shared evenly among the workers that are free; a key with more than its
+// share of the events keeps one worker busy and can be no faster. At most 4,096
+// offsets above the lowest that is not settled are handled.
 //
 // The commit is the lowest offset that is not settled. It moves after each
 // batch in memory; on disk it is stored every 100 ms between two calls of h,

@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"runtime/debug"
+	"slices"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/settle"
@@ -10,13 +12,28 @@ import (
 
 // job is one call of user code: of the handler with a batch, or of DeadLetter.
 // It is made by a lane, called, and settled, each of which ends before the next
-// begins.
+// begins. It belongs to its pusher, and during the call to who makes it; only
+// note is read by others.
 type job[T any] struct {
 	lane     *lane[T]
 	span     settle.Span
 	values   []T
 	delivery *penstock.Delivery  // of values
 	dead     []penstock.Event[T] // for DeadLetter
+
+	// Of one of several workers.
+	own    penstock.Delivery
+	tasks  []task
+	spans  []settle.Span // backs parts
+	flying bool          // a worker has it
+	auto   bool          // its events are settled already
+	note   callNote
+
+	// What backs values and own where the events do not lie next to each other.
+	copied []T
+	metas  []penstock.Meta
+	tokens []penstock.Token
+	runs   []penstock.TimeRun
 
 	inUser bool   // user code was called and has not returned
 	stack  []byte // where it called runtime.Goexit
@@ -29,6 +46,13 @@ func (j *job[T]) reset() {
 	if len(j.dead) > 0 {
 		clear(j.dead)
 		j.dead, j.span.Cause = j.dead[:0], nil
+	}
+	if len(j.tasks) > 0 {
+		clear(j.tasks)
+		clear(j.copied)
+		clear(j.metas)
+		j.tasks, j.copied, j.metas, j.auto = j.tasks[:0], j.copied[:0], j.metas[:0], false
+		j.own.Metas, j.own.Tokens, j.own.Times = nil, nil, nil
 	}
 }
 
@@ -81,10 +105,30 @@ func (j *job[T]) caught(r *run[T]) {
 // exited reports whether the user code ended its goroutine.
 func (j *job[T]) exited() bool { return j.inUser && j.stack != nil }
 
-// result returns what the user code returned.
+// result returns what the user code returned, and forgets that it was called.
 func (j *job[T]) result(r *run[T]) error {
+	err := j.err
 	if j.exited() {
-		return &penstock.PanicError{Where: r.where(), Stack: j.stack}
+		err = &penstock.PanicError{Where: r.where(), Stack: j.stack}
 	}
-	return j.err
+	j.inUser, j.stack, j.err = false, nil, nil
+	return err
+}
+
+// deadEvents appends the events of a span with where they come from and why
+// they were given up.
+func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, b penstock.Batch[T]) []penstock.Event[T] {
+	now := time.Now().UTC()
+	cause := causeText(span.Cause)
+	out = slices.Grow(out, b.Len())
+	for i := range b.Len() {
+		e := b.Event(i)
+		e.Attempt = span.Attempt
+		e.Origin = &penstock.Origin{
+			Topic: b.Topic(), Partition: b.Partition(), Offset: b.Offset(i),
+			Group: l.group.name, Cause: cause, Time: now,
+		}
+		out = append(out, e)
+	}
+	return out
 }

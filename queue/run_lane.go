@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +28,7 @@ type lane[T any] struct {
 
 	machine     *settle.Machine
 	park        *parkedLane[T] // nil when failed events wait in their place
+	fan         *fan[T]        // nil with one worker
 	bits        []byte         // spare memory for cur.completed
 	lingerUntil time.Time      // zero while no batch waits to be filled
 	storeAt     time.Time      // zero while nothing is to be stored
@@ -45,10 +45,12 @@ type lane[T any] struct {
 // begin continues from the commit.
 func (l *lane[T]) begin() error {
 	l.cur.adopt()
-	if l.group.config.AutoCommit {
+	if l.fan != nil {
+		l.fan = &fan[T]{}
+	} else if l.group.config.AutoCommit {
 		l.cur.completed = nil
 	}
-	c := settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.cur.completed}
+	c := settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.cur.completed, Beside: l.fan != nil}
 	if l.park != nil {
 		parking, err := l.park.begin(l.consumer.waker.Place(l.index).Notify)
 		if err != nil {
@@ -72,14 +74,18 @@ func (l *lane[T]) begin() error {
 }
 
 // next makes j the call for the next batch, and reports false when there is
-// none now. With stopping set it takes only what failed before.
-func (l *lane[T]) next(j *job[T], stopping bool) (bool, error) {
+// none now. idle is how many workers are free, one at least. With stopping set
+// it takes only what failed before.
+func (l *lane[T]) next(j *job[T], idle int, stopping bool) (bool, error) {
 	if l.ticket.n > 0 {
 		defer l.unlessLimited()
 	}
 	l.ticket.wait(&l.group.control, false)
 	if l.held() {
 		return false, nil
+	}
+	if l.fan != nil {
+		return l.nextForWorker(j, idle, stopping)
 	}
 	max := min(l.group.config.BatchMax, settle.WindowMax)
 	if b := l.group.control.bucket; b != nil {
@@ -214,14 +220,22 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 	if err := l.machine.Settle(now, span, failed...); err != nil {
 		return err
 	}
-	if l.park != nil && (l.park.busy || len(failed) > 0) {
+	return l.settled(len(failed) > 0)
+}
+
+// settled is what follows a settlement.
+func (l *lane[T]) settled(failed bool) error {
+	if l.park != nil && (l.park.busy || failed) {
 		if _, err := l.park.record(); err != nil {
 			return err
 		}
 	}
-	if l.troubled || len(failed) > 0 {
+	if l.troubled || failed {
 		l.noteWaiting()
 		l.noteBlocked()
+	}
+	if l.fan != nil {
+		l.fan.drop(l.machine.Committed())
 	}
 	return l.commitSoon()
 }
@@ -249,13 +263,17 @@ func (l *lane[T]) holdsMuch() bool {
 }
 
 func (l *lane[T]) noteWaiting() {
-	l.waiting.Store(int64(l.machine.Unsettled() - l.machine.InHand()))
+	n := l.machine.Unsettled() - l.machine.InHand()
+	if l.fan != nil {
+		n += l.fan.schedule.retries
+	}
+	l.waiting.Store(int64(n))
 }
 
 func (l *lane[T]) noteBlocked() {
 	b := l.machine.Blocked()
-	l.troubled = b.Reason != settle.NotBlocked
-	if l.troubled {
+	l.troubled = b.Reason != settle.NotBlocked || l.fan != nil && l.fan.schedule.retries > 0
+	if b.Reason != settle.NotBlocked {
 		l.blocked.Store(&b)
 	} else {
 		l.blocked.Store(nil)
@@ -271,10 +289,10 @@ func (l *lane[T]) commitNow(span settle.Span) error {
 }
 
 // afterAutoCommit gives back the memory of events that were committed before
-// they were handled.
-func (l *lane[T]) afterAutoCommit() error {
-	if l.cur.committed >= l.cur.sweepAt {
-		l.cur.letGo(l.cur.committed)
+// they were handled: of those below low, which nobody looks at any more.
+func (l *lane[T]) afterAutoCommit(low penstock.Offset) error {
+	if low >= l.cur.sweepAt {
+		l.cur.letGo(low)
 	}
 	return nil
 }
@@ -336,10 +354,13 @@ func (l *lane[T]) finish() error {
 	return nil
 }
 
-// due returns when the lane has something to do without new events. With
-// stopping set that is not a parked event: it stays where it is, and an alarm
-// for it would ring without end.
-func (l *lane[T]) due(stopping bool) (time.Time, bool) {
+// due returns when the lane has something to do without new events; with no
+// worker free it can only store. With stopping set that is not a parked event:
+// it stays where it is, and an alarm for it would ring without end.
+func (l *lane[T]) due(free, stopping bool) (time.Time, bool) {
+	if !free {
+		return l.storeAt, !l.storeAt.IsZero()
+	}
 	due, ok := l.machine.Due()
 	lingerUntil := l.lingerUntil
 	if l.ticket.limited {
@@ -363,22 +384,4 @@ func (l *lane[T]) due(stopping bool) (time.Time, bool) {
 		}
 	}
 	return due, ok
-}
-
-// deadEvents appends the events of a span with where they come from and why
-// they were given up.
-func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, b penstock.Batch[T]) []penstock.Event[T] {
-	now := time.Now().UTC()
-	cause := causeText(span.Cause)
-	out = slices.Grow(out, b.Len())
-	for i := range b.Len() {
-		e := b.Event(i)
-		e.Attempt = span.Attempt
-		e.Origin = &penstock.Origin{
-			Topic: b.Topic(), Partition: b.Partition(), Offset: b.Offset(i),
-			Group: l.group.name, Cause: cause, Time: now,
-		}
-		out = append(out, e)
-	}
-	return out
 }

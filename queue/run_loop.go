@@ -13,7 +13,8 @@ import (
 // pusher delivers the partitions of one consumer. It belongs to the goroutine
 // of its loop while a run lasts; only what its comments say is read by others.
 //
-// Invariant: a span is in hand only while user code runs.
+// With one worker the loop calls the handler itself, and job is the only call;
+// with several it hands jobs to its crew and settles them when they come back.
 type pusher[T any] struct {
 	group    *Group[T]
 	consumer *Consumer[T]
@@ -25,7 +26,8 @@ type pusher[T any] struct {
 	timer    *time.Timer
 
 	run    *run[T]
-	job    job[T] // the one that is made next, or whose user code runs
+	job    job[T] // of the only worker: made next, or its user code runs
+	crew   crew[T]
 	noise  noise
 	failed []settle.Outcome // scratch
 }
@@ -33,7 +35,11 @@ type pusher[T any] struct {
 func newPusher[T any](g *Group[T], c *Consumer[T]) *pusher[T] {
 	p := &pusher[T]{group: g, consumer: c, logger: g.topic.logger.With("group", g.name)}
 	for i, cur := range c.cursors {
-		p.lanes = append(p.lanes, &lane[T]{group: g, consumer: c, cur: cur, index: i, park: g.parking.lane(cur.part.index)})
+		l := &lane[T]{group: g, consumer: c, cur: cur, index: i, park: g.parking.lane(cur.part.index)}
+		if g.config.Workers > 1 {
+			l.fan = &fan[T]{}
+		}
+		p.lanes = append(p.lanes, l)
 	}
 	return p
 }
@@ -41,6 +47,7 @@ func newPusher[T any](g *Group[T], c *Consumer[T]) *pusher[T] {
 // begin prepares for a run: what an earlier one left unsettled comes again.
 func (p *pusher[T]) begin() error {
 	p.job.reset()
+	p.crew.gather(p.group.config.Workers)
 	for _, l := range p.lanes {
 		if err := l.begin(); err != nil {
 			return err
@@ -68,14 +75,21 @@ func (p *pusher[T]) loop() {
 	p.end(err)
 }
 
-// end commits what is settled and leaves the run.
+// end waits for the workers, commits what is settled, and leaves the run.
 func (p *pusher[T]) end(err error) {
+	if p.group.closed.Load() {
+		err = errors.Join(err, penstock.ErrClosed)
+	}
+	r := p.run
+	if err != nil {
+		r.fail(err) // now, so that the drain begins while the workers are waited for
+	}
+	err = errors.Join(err, p.disband())
 	p.showIdle()
 	if p.group.closed.Load() {
 		for _, l := range p.lanes {
 			l.cur.loan.end()
 		}
-		err = errors.Join(err, penstock.ErrClosed)
 	} else {
 		for _, l := range p.lanes {
 			err = errors.Join(err, l.finish())
@@ -85,7 +99,6 @@ func (p *pusher[T]) end(err error) {
 		p.timer.Stop()
 		p.timer = nil
 	}
-	r := p.run
 	if err != nil {
 		r.fail(err)
 	}
@@ -100,11 +113,15 @@ func (p *pusher[T]) deliverAll() error {
 		}
 	}
 	for !p.run.over() {
+		landed, err := p.settleLanded()
+		if err != nil {
+			return err
+		}
 		busy, err := p.round()
 		if err != nil || p.group.closed.Load() {
 			return err
 		}
-		if busy {
+		if busy || landed {
 			continue
 		}
 		if p.run.stopping() && !p.hasWork() {
@@ -129,6 +146,9 @@ func (p *pusher[T]) round() (busy bool, err error) {
 			return false, nil
 		}
 		if l.cur.sought.Load() != nil {
+			if p.inHand(l) {
+				continue // the last of them adopts it
+			}
 			if err := l.adopt(); err != nil {
 				return busy, err
 			}
@@ -140,14 +160,16 @@ func (p *pusher[T]) round() (busy bool, err error) {
 			}
 			busy = busy || delivered
 		}
-		ok, err := l.next(&p.job, p.run.stopping())
-		if err != nil {
-			return busy, err
-		}
-		if ok {
-			busy = true
-			if err := p.deliver(&p.job); err != nil {
+		if j, idle := p.free(); j != nil {
+			ok, err := l.next(j, idle, p.run.stopping())
+			if err != nil {
 				return busy, err
+			}
+			if ok {
+				busy = true
+				if err := p.deliver(j); err != nil {
+					return busy, err
+				}
 			}
 		}
 		if l.park != nil && l.park.more {
@@ -160,7 +182,7 @@ func (p *pusher[T]) round() (busy bool, err error) {
 	return busy, nil
 }
 
-// deliver runs a job and settles it.
+// deliver runs a job and settles it, or hands it to a worker.
 func (p *pusher[T]) deliver(j *job[T]) error {
 	l := j.lane
 	if l.troubled {
@@ -169,6 +191,16 @@ func (p *pusher[T]) deliver(j *job[T]) error {
 	if !j.span.DeadLetter {
 		p.own.delivered += uint64(len(j.values))
 		p.own.flushed[j.delivery.Reason]++
+	}
+	if l.fan != nil {
+		if p.group.config.AutoCommit && !j.span.DeadLetter {
+			if err := l.commitStarted(j); err != nil {
+				return err
+			}
+		}
+		p.showFlying(j)
+		p.launch(j)
+		return nil
 	}
 	p.showBusy(l.cur.part.index, j.span.From, len(j.values))
 	if p.group.config.AutoCommit && !j.span.DeadLetter {
@@ -182,51 +214,67 @@ func (p *pusher[T]) deliver(j *job[T]) error {
 
 // settle ends a job.
 func (p *pusher[T]) settle(j *job[T]) error {
-	l, span, err := j.lane, j.span, j.result(p.run)
-	if !span.DeadLetter {
-		p.own.busyNanos += max(0, p.group.topic.clock.UnixNano()-p.own.stamp)
-	}
+	result := j.result(p.run)
 	marked := j.delivery.Settle()
-	if l.park != nil && (err != nil || len(marked) > 0) {
-		l.park.look(j.view())
+	p.countCall(j)
+	if j.lane.cur.sought.Load() != nil {
+		return p.abandon(j)
 	}
-	j.reset()
-	if l.cur.sought.Load() != nil {
-		return l.adopt()
-	}
-	switch {
-	case p.group.config.AutoCommit && !span.DeadLetter:
-		p.noteFailures(l, span, marked, err)
-		return l.afterAutoCommit()
-	case err == nil && len(marked) == 0:
-		if span.DeadLetter {
-			p.counts.deadLettered.Add(uint64(span.Len()))
+	var now time.Time // the clock is read only where it decides
+	p.failed = p.failed[:0]
+	if result != nil || len(marked) > 0 {
+		now = time.Now()
+		p.noteFailures(j, marked, result)
+		p.failed = j.outcomes(p.failed, marked, result)
+		if j.lane.park != nil {
+			j.lane.park.look(j.view())
 		}
-		return l.settle(time.Time{}, span, nil)
+	} else if j.span.DeadLetter {
+		p.counts.deadLettered.Add(uint64(len(j.values)))
 	}
-	p.noteFailures(l, span, marked, err)
-	p.failed = outcomes(p.failed[:0], span, marked, err)
-	defer clear(p.failed)
-	return l.settle(time.Now(), span, p.failed)
+	err := p.settleIn(j.lane, now, j)
+	clear(p.failed)
+	j.reset()
+	if j.lane.fan != nil { // now, when the commit has moved
+		j.note.clear()
+	}
+	return err
 }
 
-// outcomes are the verdicts on a span some of whose events failed: those
-// marked, or all when there is an error.
-func outcomes(out []settle.Outcome, span settle.Span, marked []penstock.Failure, err error) []settle.Outcome {
-	if err != nil {
-		return append(out, settle.Outcome{From: span.From, To: span.To, Verdict: settle.Retry, Cause: err})
+// abandon ends a job whose lane was sought meanwhile: what became of its events
+// does not count, and the lane begins again when none of its jobs is in hand.
+func (p *pusher[T]) abandon(j *job[T]) error {
+	l := j.lane
+	j.reset()
+	j.note.clear()
+	if p.inHand(l) {
+		return nil
 	}
-	for _, f := range marked {
-		at := span.From + penstock.Offset(f.Index)
-		out = append(out, settle.Outcome{From: at, To: at + 1, Verdict: settle.Retry, Cause: f.Err})
+	return l.adopt()
+}
+
+// settleIn settles a job in its lane.
+func (p *pusher[T]) settleIn(l *lane[T], now time.Time, j *job[T]) error {
+	switch {
+	case p.group.config.AutoCommit && !j.span.DeadLetter:
+		if l.fan != nil {
+			l.fan.schedule.finish(j.tasks)
+			l.fan.drop(l.machine.Committed())
+		}
+		return l.afterAutoCommit(p.low(l))
+	case len(j.tasks) > 0:
+		return l.settleTasks(now, j, p.failed)
 	}
-	return out
+	return l.settle(now, j.span, p.failed)
 }
 
 // hasWork reports whether something that was taken can still be finished
 // before the drain ends.
 func (p *pusher[T]) hasWork() bool {
 	until := time.Unix(0, p.run.drainUntil.Load())
+	if p.crew.flying > 0 {
+		return true
+	}
 	for _, l := range p.lanes {
 		if due, ok := l.machine.Due(); ok && !due.After(until) && !l.held() {
 			return true
@@ -269,8 +317,12 @@ func (p *pusher[T]) commitUnderPressure() error {
 // nothing is.
 func (p *pusher[T]) alarm() <-chan time.Time {
 	var first time.Time
+	_, idle := p.free()
 	for _, l := range p.lanes {
-		if due, ok := l.due(p.run.stopping()); ok && (first.IsZero() || due.Before(first)) {
+		if l.fan != nil && l.cur.sought.Load() != nil {
+			continue // it waits for the jobs in hand
+		}
+		if due, ok := l.due(idle > 0, p.run.stopping()); ok && (first.IsZero() || due.Before(first)) {
 			first = due
 		}
 	}

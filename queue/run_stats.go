@@ -95,6 +95,7 @@ type ownCounts struct {
 	flushed   [flushReasons]uint64
 	busyNanos int64
 	stamp     int64 // shown as busySince
+	shown     int64 // when a crew's counts were shown
 	inHand    int   // shown
 }
 
@@ -125,8 +126,47 @@ func (p *pusher[T]) showBusy(partition int, at penstock.Offset, n int) {
 	p.show()
 }
 
+// callNote is the call of user code that a worker makes.
+type callNote struct {
+	since atomic.Int64  // in Unix nanoseconds; 0 when there is none
+	at    atomic.Uint64 // a place
+	n     atomic.Int64  // events
+}
+
+func (n *callNote) clear() {
+	n.since.Store(0)
+	n.n.Store(0)
+}
+
+// showFlying says that a worker gets a job now.
+func (p *pusher[T]) showFlying(j *job[T]) {
+	stamp := p.group.topic.clock.UnixNano()
+	j.note.at.Store(uint64(placeOf(j.lane.cur.part.index, j.span.From)))
+	j.note.n.Store(int64(len(j.values)))
+	j.note.since.Store(stamp)
+	if stamp != p.own.shown {
+		p.own.shown = stamp
+		p.show()
+	}
+}
+
+// countCall counts a call of the handler that has returned.
+func (p *pusher[T]) countCall(j *job[T]) {
+	since := p.own.stamp
+	if len(p.crew.jobs) > 0 {
+		since = j.note.since.Load()
+	}
+	if !j.span.DeadLetter {
+		p.own.busyNanos += max(0, p.group.topic.clock.UnixNano()-since)
+	}
+}
+
 // showIdle says that no user code runs.
 func (p *pusher[T]) showIdle() {
+	if len(p.crew.jobs) > 0 {
+		p.show()
+		return
+	}
 	if p.own.stamp != 0 {
 		p.own.stamp, p.own.inHand = 0, 0
 		p.show()
@@ -147,7 +187,11 @@ func (p *pusher[T]) show() {
 // unsettled returns how many events were taken and are not settled. It is safe
 // for concurrent use.
 func (p *pusher[T]) unsettled() int {
-	return int(p.counts.inHand.Load()) + p.waiting()
+	n := int(p.counts.inHand.Load()) + p.waiting()
+	for _, j := range p.crew.jobs {
+		n += int(j.note.n.Load())
+	}
+	return n
 }
 
 // waiting returns how many events failed and wait. It is safe for concurrent
@@ -160,20 +204,26 @@ func (p *pusher[T]) waiting() int {
 	return n
 }
 
-// call returns the call of user code that runs now.
-func (p *pusher[T]) call() (HandlerCall, bool) {
-	ns := p.counts.busySince.Load()
-	if ns == 0 {
-		return HandlerCall{}, false
+// calls appends the calls of user code that run now.
+func (p *pusher[T]) calls(out []HandlerCall) []HandlerCall {
+	add := func(since int64, at place, n int64) {
+		if since == 0 {
+			return
+		}
+		c := HandlerCall{Partition: at.partition(), Events: int(n), Since: time.Unix(0, since)}
+		low := penstock.Offset(0)
+		if from := p.lanes[0].cur.part.index; c.Partition >= from && c.Partition-from < len(p.lanes) {
+			low = p.lanes[c.Partition-from].cur.shown().Low()
+		}
+		c.Offset = at.offset(low)
+		out = append(out, c)
 	}
-	at := place(p.counts.busyAt.Load())
-	c := HandlerCall{Partition: at.partition(), Events: int(p.counts.inHand.Load()), Since: time.Unix(0, ns)}
-	low := penstock.Offset(0)
-	if from := p.lanes[0].cur.part.index; c.Partition >= from && c.Partition-from < len(p.lanes) {
-		low = p.lanes[c.Partition-from].cur.shown().Low()
+	c := &p.counts
+	add(c.busySince.Load(), place(c.busyAt.Load()), c.inHand.Load())
+	for _, j := range p.crew.jobs {
+		add(j.note.since.Load(), place(j.note.at.Load()), j.note.n.Load())
 	}
-	c.Offset = at.offset(low)
-	return c, true
+	return out
 }
 
 // noteEnd keeps what ended a run, and returns it.
@@ -207,10 +257,7 @@ func (g *Group[T]) runStats() RunStats {
 		s.Retries += c.flushed[penstock.FlushRetry].Load()
 		s.Dropped += c.dropped.Load()
 		s.HandlerTime += time.Duration(c.busyNanos.Load())
-		if call, runs := p.call(); runs {
-			s.InHand += call.Events
-			s.Calls = append(s.Calls, call)
-		}
+		s.Calls = p.calls(s.Calls)
 		s.Waiting += p.waiting()
 		for _, l := range p.lanes {
 			if b := l.blocked.Load(); b != nil {
@@ -220,6 +267,9 @@ func (g *Group[T]) runStats() RunStats {
 				})
 			}
 		}
+	}
+	for _, c := range s.Calls {
+		s.InHand += c.Events
 	}
 	s.Unsettled = s.InHand + s.Waiting
 	s.Batches = s.FlushedByCount + s.FlushedByBytes + s.FlushedByLinger + s.Retries
@@ -241,13 +291,14 @@ func (g *Group[T]) whyBlocked(b *settle.Blocked) string {
 	return why
 }
 
-// noteFailures counts and logs the failures of a delivery.
-func (p *pusher[T]) noteFailures(l *lane[T], span settle.Span, marked []penstock.Failure, err error) {
+// noteFailures counts and logs the failures of a job.
+func (p *pusher[T]) noteFailures(j *job[T], marked []penstock.Failure, err error) {
+	l, span := j.lane, &j.span
 	n, at, kind := len(marked), span.From, KindHandler
 	if err != nil {
-		n = span.Len()
+		n = len(j.values)
 	} else if n > 0 {
-		err, at = marked[0].Err, span.From+penstock.Offset(marked[0].Index)
+		err, at = marked[0].Err, j.offset(marked[0].Index)
 	}
 	if n == 0 {
 		return
