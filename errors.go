@@ -100,7 +100,9 @@ func (e *PartialError) Unwrap() error { return e.Err }
 type DrainError struct {
 	Left int  // events taken and not settled
 	Gone bool // they are discarded; nobody delivers them again
-	Err  error
+	// Report says what the drain has done; nil when the carrier has none.
+	Report *DrainReport
+	Err    error
 }
 
 func (e *DrainError) Error() string {

@@ -31,6 +31,8 @@ type push[T any] struct {
 	mu      sync.Mutex
 	pushers []*pusher[T] // one per consumer; made by the first Run
 	running bool         // a Run, or a handler that one left behind
+	stopped bool         // Stop was called
+	run     *run[T]      // the last one
 	ended   time.Time    // when the last Run returned an error
 	endedBy string       // that error, bounded; "" when there is none
 }
@@ -63,6 +65,7 @@ type run[T any] struct {
 	err       error // the first cause
 	stopTake  context.CancelFunc
 	endHandle context.CancelCauseFunc
+	stop      stopping
 }
 
 // Run hands the events of the group's partitions to h, in batches, until ctx
@@ -108,7 +111,8 @@ type run[T any] struct {
 // at once when producers wait for capacity, and at the end. Delivery is at
 // least once, with AutoCommit at most once.
 //
-// Stop Run by ending ctx, in a service with signal.NotifyContext.
+// Stop Run by ending ctx, in a service with signal.NotifyContext, or from
+// elsewhere with [Group.Stop].
 //
 // When ctx ends, Run takes no further events (ADR 0010). Calls of h that run
 // are waited for, and failed events are retried, until everything that was
@@ -159,9 +163,9 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 	if err := g.claim(pushed); err != nil {
 		return err
 	}
-	r.group, r.done, r.failed = g, make(chan struct{}), make(chan struct{})
+	r.group, r.done, r.failed, r.stop = g, make(chan struct{}), make(chan struct{}), newStopping()
 	live := context.WithoutCancel(ctx) // panics when ctx is nil; nothing has begun yet
-	pushers, err := g.startPushing()
+	pushers, err := g.startPushing(r)
 	if err != nil {
 		return err
 	}
@@ -180,16 +184,20 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 	select {
 	case <-ctx.Done():
 	case <-r.failed:
+	case <-r.stop.asked:
 	}
 	r.drain()
-	return g.noteEnd(r.outcome(pushers))
+	return g.noteEnd(r.end(pushers))
 }
 
 // startPushing marks the group as running and prepares its pushers.
-func (g *Group[T]) startPushing() ([]*pusher[T], error) {
+func (g *Group[T]) startPushing(r *run[T]) ([]*pusher[T], error) {
 	s := &g.push
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, errStopped
+	}
 	if s.running {
 		return nil, fmt.Errorf("the group is being run, or a handler of an earlier run has not returned: %w", penstock.ErrExists)
 	}
@@ -203,31 +211,8 @@ func (g *Group[T]) startPushing() ([]*pusher[T], error) {
 			return nil, err
 		}
 	}
-	s.running, s.endedBy = true, ""
+	s.running, s.endedBy, s.run = true, "", r
 	return s.pushers, nil
-}
-
-// drain ends the run step by step and returns when all pushers have ended, or
-// when those that have not are left behind.
-func (r *run[T]) drain() {
-	limit := r.group.config.Drain
-	r.drainUntil.Store(addNano(time.Now().UnixNano(), limit))
-	r.step.Store(finishing)
-	r.stopTake()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-r.done:
-		return
-	case <-timer.C:
-	}
-	r.step.Store(over)
-	r.endHandle(errDrainOver)
-	timer.Reset(abandonAfter)
-	select {
-	case <-r.done:
-	case <-timer.C:
-	}
 }
 
 // addNano returns at+d, or the latest time there is when d is as good as
@@ -237,23 +222,6 @@ func addNano(at int64, d time.Duration) int64 {
 		return math.MaxInt64
 	}
 	return at + int64(d)
-}
-
-// outcome returns what Run returns.
-func (r *run[T]) outcome(pushers []*pusher[T]) error {
-	select {
-	case <-r.failed:
-		return r.err
-	default:
-	}
-	left := 0
-	for _, p := range pushers {
-		left += p.unsettled()
-	}
-	if left > 0 {
-		return &penstock.DrainError{Left: left, Err: errDrainOver}
-	}
-	return nil
 }
 
 // fail records the first cause and ends the run.

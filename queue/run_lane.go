@@ -38,6 +38,7 @@ type lane[T any] struct {
 	sized       int
 	sizedBytes  penstock.Bytes
 
+	drained atomic.Int64                   // events settled since intake ended; read by others
 	waiting atomic.Int64                   // events that failed and are not in hand; read by others
 	blocked atomic.Pointer[settle.Blocked] // read by others; nil when not
 }
@@ -67,6 +68,7 @@ func (l *lane[T]) begin() error {
 	}
 	l.machine, l.lingerUntil, l.storeAt, l.troubled = m, time.Time{}, time.Time{}, false
 	l.waiting.Store(0)
+	l.drained.Store(0)
 	l.blocked.Store(nil)
 	l.cur.rewind()
 	l.consumer.mark(l.index)

@@ -233,6 +233,9 @@ func (p *pusher[T]) settle(j *job[T]) error {
 		p.counts.deadLettered.Add(uint64(len(j.values)))
 	}
 	err := p.settleIn(j.lane, now, j)
+	if p.run.stopping() {
+		j.lane.drained.Add(int64(len(j.values) - failedEvents(p.failed)))
+	}
 	clear(p.failed)
 	j.reset()
 	if j.lane.fan != nil { // now, when the commit has moved

@@ -170,6 +170,14 @@ func (j *job[T]) outcomes(out []settle.Outcome, marked []penstock.Failure, err e
 	return out
 }
 
+// failedEvents returns how many events the outcomes name.
+func failedEvents(outcomes []settle.Outcome) (n int) {
+	for _, o := range outcomes {
+		n += int(o.To - o.From)
+	}
+	return n
+}
+
 // offset returns the offset of event i of the job.
 func (j *job[T]) offset(i int) penstock.Offset {
 	if j.delivery.Tokens != nil {
