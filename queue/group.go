@@ -130,7 +130,8 @@ type Group[T any] struct {
 	control   control
 	readers   readers[T]
 	push      push[T]
-	parking   *parking[T]   // nil when failed events wait in their place
+	parking   *parking[T] // nil when failed events wait in their place, and nothing was parked before
+	left      leftParked
 	redriven  atomic.Uint64 // events that Redrive has sent back
 	seen      groupSeen
 }
@@ -183,7 +184,11 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 		return nil, penstock.ErrExists
 	}
 	if t.disk != nil {
-		if err := t.disk.forgetRetry(name); err != nil {
+		err := t.disk.forgetRetry(name)
+		if err == nil {
+			g.left.some, err = t.config.hasRetry(name)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -195,7 +200,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 		}
 		g.cursors = append(g.cursors, cur)
 	}
-	if c.parks() {
+	if c.parks() || g.left.some {
 		g.parking = newParking(g)
 	}
 	if t.disk != nil {
@@ -276,8 +281,16 @@ func (g *Group[T]) Consumer(i int) *Consumer[T] {
 	return g.consumers[i]
 }
 
-// claim decides how the group is used, or says that it is used otherwise.
+// claim decides how the group is used, or says that it is used otherwise, or
+// that it cannot be used like that.
 func (g *Group[T]) claim(use int32) error {
+	g.left.mu.Lock()
+	defer g.left.mu.Unlock()
+	if now := g.use.Load(); g.left.some && (now == unused || now == use) && !g.delivers(use) {
+		if err := g.refuseParked(); err != nil {
+			return err
+		}
+	}
 	if g.use.CompareAndSwap(unused, use) || g.use.Load() == use {
 		return nil
 	}

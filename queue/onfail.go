@@ -16,6 +16,7 @@ const (
 	// and the key keeps its order. An event without a key moves alone.
 	ParkKey OnFail = iota
 	// Block retries the event in its place: later events of its partition wait.
+	// What had been parked before, on disk, is delivered as with ParkKey.
 	Block
 )
 
@@ -30,7 +31,8 @@ func (f OnFail) String() string {
 	return fmt.Sprintf("on_fail(%d)", uint8(f))
 }
 
-// parks reports whether Run parks keys. With AutoCommit nothing is retried.
+// parks reports whether Run parks keys that fail. With AutoCommit nothing is
+// retried.
 func (c *GroupConfig) parks() bool { return c.OnFail == ParkKey && !c.AutoCommit }
 
 func (c *GroupConfig) validateParking() error {

@@ -38,10 +38,9 @@ type parkedLane[T any] struct {
 	err     error  // of the log, where the machine could not be told
 	seq     uint64 // confirmed to the machine
 
-	shown  shownParking           // read by others
-	owner  atomic.Pointer[func()] // wakes the owner; called by others
-	waits  atomic.Bool            // an event waits for room in the retry log
-	orders orders                 // given by others
+	shown shownParking           // read by others
+	owner atomic.Pointer[func()] // wakes the owner; called by others
+	waits atomic.Bool            // an event waits for room in the retry log
 }
 
 func newParking[T any](g *Group[T]) *parking[T] {
@@ -65,7 +64,7 @@ func newParking[T any](g *Group[T]) *parking[T] {
 
 // lane returns what is parked in a partition, nil when nothing ever is.
 func (p *parking[T]) lane(partition int) *parkedLane[T] {
-	if p == nil {
+	if p == nil || p.lanes[partition].group.config.AutoCommit {
 		return nil
 	}
 	return p.lanes[partition]
@@ -104,14 +103,19 @@ func (k *parkedLane[T]) begin(wake func()) (*settle.Parking, error) {
 	if err != nil {
 		return nil, err
 	}
+	entries = k.restored(entries)
 	k.busy = len(entries) > 0
 	k.shown.reset(entries)
 	log := make([]settle.Entry, len(entries))
 	for i := range entries {
 		log[i] = entries[i].Entry
 	}
+	after := k.group.config.ParkAfter
+	if !k.group.config.parks() {
+		after = -1 // nothing new is parked but followers of what is
+	}
 	return &settle.Parking{
-		After: k.group.config.ParkAfter, Budget: k.group.parking.budget, Log: log, Key: k.keyAt, Size: k.sizeAt,
+		After: after, Budget: k.group.parking.budget, Log: log, Key: k.keyAt, Size: k.sizeAt,
 	}, nil
 }
 

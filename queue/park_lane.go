@@ -21,6 +21,9 @@ func (l *lane[T]) nextBeside(j *job[T], now time.Time, n int) (bool, error) {
 		l.park.look(view[T]{first: w.First, values: w.Values, metas: w.Metas, times: w.Times, epoch: w.Epoch})
 		span, ok := l.machine.Next(now, end, n)
 		if ok {
+			if l.group.control.bucket != nil {
+				l.ticket.paid(&l.group.control, span.Len())
+			}
 			l.lingerUntil = time.Time{}
 			l.cur.seek(span.From)
 			l.take(j, span)

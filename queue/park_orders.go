@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,12 +13,12 @@ import (
 var errDiscarded = errors.New("discarded by DiscardParked")
 
 // orders are what others want done with parked keys; the owner of the partition
-// does it. An order that waits already is not taken twice, so there are at most
-// two for each parked key.
+// does it. An order is there only while its key is: it must not hit an event of
+// that key that is parked later. One that waits already is not taken twice, so
+// there are at most two for each parked key.
 type orders struct {
-	some atomic.Bool
-	mu   sync.Mutex
-	list []order
+	some atomic.Bool // read without the lock
+	list []order     // guarded by shownParking.mu
 }
 
 type order struct {
@@ -27,22 +26,37 @@ type order struct {
 	discard bool
 }
 
-func (o *orders) add(x order) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !slices.Contains(o.list, x) {
-		o.list = append(o.list, x)
+// order notes an order and returns how many events it is for; none when the
+// key is not parked.
+func (s *shownParking) order(x order) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.count(x.key)
+	if n > 0 && !slices.Contains(s.orders.list, x) {
+		s.orders.list = append(s.orders.list, x)
+		s.orders.some.Store(true)
 	}
-	o.some.Store(true)
+	return n
 }
 
-func (o *orders) take() []order {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	list := o.list
-	o.list = nil
-	o.some.Store(false)
+// takeOrders returns the orders, which are then not there any more.
+func (s *shownParking) takeOrders() []order {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.orders.list
+	s.orders.list = nil
+	s.orders.some.Store(false)
 	return list
+}
+
+// dropOrders forgets those whose key is not parked any more. The caller holds
+// mu.
+func (s *shownParking) dropOrders() {
+	if len(s.orders.list) == 0 {
+		return
+	}
+	s.orders.list = slices.DeleteFunc(s.orders.list, func(x order) bool { return s.count(x.key) == 0 })
+	s.orders.some.Store(len(s.orders.list) > 0)
 }
 
 // RetryParked makes the parked events of a key come again at once, instead of
@@ -68,9 +82,8 @@ func (g *Group[T]) order(o order) (int, error) {
 	n := 0
 	if g.parking != nil {
 		for _, k := range g.parking.lanes {
-			if here := k.shown.count(o.key); here > 0 {
+			if here := k.shown.order(o); here > 0 {
 				n += here
-				k.orders.add(o)
 				k.wake()
 			}
 		}
@@ -83,10 +96,10 @@ func (g *Group[T]) order(o order) (int, error) {
 
 // obey does what was ordered.
 func (k *parkedLane[T]) obey() {
-	if !k.orders.some.Load() {
+	if !k.shown.orders.some.Load() {
 		return
 	}
-	for _, o := range k.orders.take() {
+	for _, o := range k.shown.takeOrders() {
 		if !o.discard {
 			k.machine.RetryParked(o.key)
 			k.shown.change(o.key, func(e *shownEvent) { e.due = time.Time{} })

@@ -33,8 +33,10 @@ type ParkedKey struct {
 
 // shownParking is a copy of what is parked in a partition, for others to read.
 type shownParking struct {
+	orders orders // given by others
+	seq    uint64 // of the last entry that is shown; the owner's
+
 	mu     sync.Mutex
-	seq    uint64 // of the last entry that is shown
 	events map[penstock.Offset]shownEvent
 }
 
@@ -57,6 +59,7 @@ func (s *shownParking) reset(entries []parkedEntry) {
 	for i := range entries {
 		s.events[entries[i].Offset] = shown(entries[i].Entry, entries[i].since)
 	}
+	s.dropOrders()
 }
 
 func shown(e settle.Entry, since time.Time) shownEvent {
@@ -71,18 +74,26 @@ func (s *shownParking) note(entries []settle.Entry, now time.Time) {
 			texts = append(texts, shown(e, now))
 		}
 	}
+	if len(texts) == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	gone := false
 	for i, e := range entries[len(entries)-len(texts):] {
 		s.seq = e.Seq
 		if e.Gone {
 			delete(s.events, e.Offset)
+			gone = true
 			continue
 		}
 		if was, ok := s.events[e.Offset]; ok {
 			texts[i].since = was.since
 		}
 		s.events[e.Offset] = texts[i]
+	}
+	if gone {
+		s.dropOrders()
 	}
 }
 
@@ -98,10 +109,8 @@ func (s *shownParking) change(key string, do func(*shownEvent)) {
 	}
 }
 
-// count returns how many events of a key are parked.
+// count returns how many events of a key are parked. The caller holds mu.
 func (s *shownParking) count(key string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, e := range s.events {
 		if e.key == key {
 			n++

@@ -229,7 +229,7 @@ func (p *pusher[T]) settle(j *job[T]) error {
 		if j.lane.park != nil {
 			j.lane.park.look(j.view())
 		}
-	} else if j.span.DeadLetter {
+	} else if j.span.DeadLetter && p.group.options.deadLetter != nil {
 		p.counts.deadLettered.Add(uint64(len(j.values)))
 	}
 	err := p.settleIn(j.lane, now, j)
