@@ -194,7 +194,7 @@ func (m *metric) write(b *strings.Builder, begun *bool, labels string, values []
 var labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // escapeLabel writes a name as the value of a label. The format is UTF-8; a
-// byte that is not becomes the text \xff, so that different names stay so.
+// byte that is not becomes the text \xff, so that such names stay apart.
 func escapeLabel(s string) string {
 	if utf8.ValidString(s) {
 		return labelEscapes.Replace(s)

@@ -207,3 +207,77 @@ func TestRateHoldsWhileAKeyIsParked(t *testing.T) {
 		w.want(t, "0s a1", "0s b1", "0s b2", "1s b3", "2s b4")
 	})
 }
+
+// A retry log that is to be rewritten while the disk is full tries again after a
+// pause, not without end.
+func TestRewriteOnAFullDiskWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		full, failed := false, 0
+		m.SetFault(func(op vfs.Op) vfs.Fault {
+			if full && op.Kind == vfs.OpWrite && op.Len > 40_000 && strings.Contains(op.Name, "retry") && failed < 10_000 {
+				failed++
+				return vfs.Fault{Err: vfs.ErrNoSpace}
+			}
+			return vfs.Fault{}
+		})
+		c := keyedOnDisk("data", m)
+		every := settle.Policy{Backoff: settle.Backoff{Min: 1500 * time.Millisecond, Max: 1500 * time.Millisecond, Jitter: -1}}
+		topic, g := openKeyed(t, c, queue.GroupConfig{BatchMax: 1, Retry: every})
+		defer closeTopic(t, topic)
+		for range 300 {
+			produce(t, topic, "a"+strings.Repeat("x", 300))
+		}
+		down := true
+		run := startRun(t, g, func(context.Context, penstock.Batch[string]) error {
+			if down {
+				return errHandler
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		full = true
+		time.Sleep(1600 * time.Second) // 1,000 attempts and more, each an entry
+		if failed == 0 || failed > 300 {
+			t.Errorf("%d writes failed, want one per attempt at the most", failed)
+		}
+		full, down = false, false
+		time.Sleep(time.Minute)
+		nothingIsParked(t, g)
+		run.mustStop(t)
+	})
+}
+
+// A Run that does not begin is seen as one that has ended.
+func TestRunThatDoesNotBeginSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		c := keyedOnDisk("data", m)
+		gc := queue.GroupConfig{BatchMax: 1, Retry: parkPolicy()}
+		topic, g := openKeyed(t, c, gc)
+		produce(t, topic, "a1")
+		run := startRun(t, g, handleWords(failUntil(9, "a1")).handle)
+		time.Sleep(time.Second)
+		run.mustStop(t)
+		if s := g.Stats(); s.State != queue.NoConsumer || !strings.HasPrefix(s.Why, "no consumer is running; 1 key is parked") {
+			t.Errorf("%v: %s", s.State, s.Why)
+		}
+		closeTopic(t, topic)
+
+		m.SetFault(func(op vfs.Op) vfs.Fault {
+			if op.Kind == vfs.OpOpen && strings.Contains(op.Name, "retry") {
+				return vfs.Fault{Err: errors.New("input/output error")}
+			}
+			return vfs.Fault{}
+		})
+		topic, g = openKeyed(t, c, gc)
+		defer closeTopic(t, topic)
+		err := g.Run(t.Context(), handleWords(nil).handle)
+		if err == nil {
+			t.Fatal("Run began without its retry log")
+		}
+		if s := g.Stats(); s.State != queue.Ended || !strings.Contains(s.Why, "input/output error") {
+			t.Errorf("%v: %s, after Run returned %v", s.State, s.Why, err)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -34,7 +35,9 @@ type RedriveConfig[T any] struct {
 	// Rate is how many events per second are sent back at most; 0 is no limit. A
 	// negative number is an error.
 	Rate float64
-	// Filter, if set, chooses what is sent back. What it refuses stays.
+	// Filter, if set, chooses what is sent back. What it refuses stays. It is
+	// called once for each event that has a topic to go to; a call of Redrive
+	// that goes on where one ended in an error may ask again.
 	Filter func(penstock.Event[T]) bool
 	// DryRun counts and moves nothing.
 	DryRun bool
@@ -71,7 +74,8 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 // matches ctx.Err() and its cause when ctx ends, and with the first error of a
 // topic that may pass, such as [penstock.ErrFull] or [penstock.ErrDiskFull];
 // called again, it goes on where it was. The error matches [penstock.ErrInvalid]
-// when the configuration is wrong.
+// when the configuration is wrong. A Filter or
+// Progress that panics ends it with a [*penstock.PanicError].
 func Redrive[T any](ctx context.Context, from *Group[T], c RedriveConfig[T]) (RedriveReport, error) {
 	r := redrive[T]{config: c, from: from, to: make(map[string]*Topic[T]), begin: time.Now()}
 	err := r.run(ctx)
@@ -102,6 +106,9 @@ func (r *redrive[T]) validate() error {
 	for _, t := range c.To {
 		if t == nil || t == r.from.topic {
 			return &penstock.FieldError{Field: "To", Reason: "has a nil topic or the dead-letter topic itself"}
+		}
+		if r.to[t.config.Name] != nil {
+			return &penstock.FieldError{Field: "To", Reason: fmt.Sprintf("has two topics with the name %q, so that it does not say where an event goes", t.config.Name)}
 		}
 		r.to[t.config.Name] = t
 	}
@@ -153,40 +160,77 @@ func (r *redrive[T]) partition(ctx context.Context, partition int, end penstock.
 		if done > 0 && !r.config.DryRun {
 			err = errors.Join(err, reader.Commit(b.Offset(0)+penstock.Offset(done)))
 		}
-		if r.config.Progress != nil {
-			r.config.Progress(r.report)
-		}
-		if err != nil {
+		if err := errors.Join(err, r.progress()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (r *redrive[T]) progress() (err error) {
+	if r.config.Progress != nil {
+		defer r.caught("Progress", &err)
+		r.config.Progress(r.report)
+	}
+	return err
+}
+
 // batch deals with the events of a batch and returns for how many of them, from
 // the first on, that is finished.
 func (r *redrive[T]) batch(ctx context.Context, b penstock.Batch[T]) (int, error) {
-	for i := 0; i < b.Len(); {
-		target := r.target(b.Event(i))
-		run := []penstock.Event[T]{b.Event(i)}
-		for target != nil && i+len(run) < b.Len() && len(run) < r.runMax() && r.target(b.Event(i+len(run))) == target {
-			run = append(run, b.Event(i+len(run)))
+	events, targets := make([]penstock.Event[T], b.Len()), make([]*Topic[T], b.Len())
+	known := 0 // events whose target was asked for, which happens once
+	target := func(i int) (*Topic[T], error) {
+		if i < known {
+			return targets[i], nil
 		}
-		n, err := r.send(ctx, target, run)
+		events[i] = b.Event(i)
+		t, err := r.target(events[i])
+		if err == nil {
+			targets[i], known = t, i+1
+		}
+		return t, err
+	}
+	for i := 0; i < len(events); {
+		to, err := target(i)
+		if err != nil {
+			return i, err
+		}
+		end := i + 1
+		for to != nil && end < len(events) && end-i < r.runMax() {
+			if next, err := target(end); err != nil || next != to { // an error comes again
+				break
+			}
+			end++
+		}
+		n, err := r.send(ctx, to, events[i:end])
 		i += n
 		if err != nil {
 			return i, err
 		}
 	}
-	return b.Len(), nil
+	return len(events), nil
 }
 
 // target returns where an event goes, nil when it is to stay.
-func (r *redrive[T]) target(e penstock.Event[T]) *Topic[T] {
-	if e.Origin == nil || r.config.Filter != nil && !r.config.Filter(e) {
-		return nil
+func (r *redrive[T]) target(e penstock.Event[T]) (to *Topic[T], err error) {
+	if e.Origin == nil || r.to[e.Origin.Topic] == nil {
+		return nil, nil
 	}
-	return r.to[e.Origin.Topic]
+	if r.config.Filter != nil {
+		defer r.caught("Filter", &err)
+		if !r.config.Filter(e) {
+			return nil, nil
+		}
+	}
+	return r.to[e.Origin.Topic], nil
+}
+
+// caught is deferred around a function of the configuration.
+func (r *redrive[T]) caught(field string, err *error) {
+	if v := recover(); v != nil {
+		*err = errors.Join(*err, &penstock.PanicError{Where: field + " of a redrive from topic " + r.from.topic.config.Name, Value: v, Stack: debug.Stack()})
+	}
 }
 
 // runMax is how many events are sent at once, so that a rate is kept evenly.

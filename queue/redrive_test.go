@@ -177,3 +177,41 @@ func TestRedriveRefusesWhatIsWrong(t *testing.T) {
 		}
 	})
 }
+
+// A filter may count: it is asked once for each event.
+func TestRedriveAsksTheFilterOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		orders, _, from := deadLetters(t, s, 7, queue.Config[string]{}, queue.Config[string]{})
+		asked := 0
+		report, err := queue.Redrive(t.Context(), from, queue.RedriveConfig[string]{
+			To:     []*queue.Topic[string]{orders},
+			Filter: func(penstock.Event[string]) bool { asked++; return asked%3 > 0 },
+		})
+		if err != nil || asked != 7 || report != (queue.RedriveReport{Redriven: 5, Skipped: 2}) {
+			t.Errorf("asked %d times, report %+v, %v, want 7, 5 sent and 2 skipped", asked, report, err)
+		}
+	})
+}
+
+// What was sent before a filter panics is committed, so it is not sent again.
+func TestRedriveSurvivesAPanickingFilter(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		orders, _, from := deadLetters(t, s, 4, queue.Config[string]{}, queue.Config[string]{})
+		c := queue.RedriveConfig[string]{To: []*queue.Topic[string]{orders}}
+		c.Filter = func(e penstock.Event[string]) bool {
+			if e.Value == "2" {
+				panic("odd event")
+			}
+			return true
+		}
+		report, err := queue.Redrive(t.Context(), from, c)
+		if p, ok := errors.AsType[*penstock.PanicError](err); !ok || p.Value != "odd event" || report.Redriven != 2 || from.Stats().Lag != 2 {
+			t.Errorf("report %+v, lag %d, %v", report, from.Stats().Lag, err)
+		}
+		c.Filter, c.Progress = nil, func(queue.RedriveReport) { panic("odd view") }
+		report, err = queue.Redrive(t.Context(), from, c)
+		if p, ok := errors.AsType[*penstock.PanicError](err); !ok || p.Value != "odd view" || report.Redriven != 2 || from.Stats().Lag != 0 {
+			t.Errorf("report %+v, lag %d, %v", report, from.Stats().Lag, err)
+		}
+	})
+}

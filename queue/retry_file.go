@@ -102,6 +102,7 @@ func (r *fileRetry[T]) load() ([]parkedEntry, error) {
 		return nil, r.wrap(err)
 	}
 	r.next = r.log.Readable()
+	r.loose = true // an earlier process may have written, and not synced, what is there
 	last, err := r.readAll()
 	if err != nil {
 		return nil, r.wrap(err)

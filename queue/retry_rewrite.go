@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/settle"
@@ -18,8 +19,11 @@ func (r *fileRetry[T]) grown(events int) bool {
 
 // rewrite appends what is parked once more and gives up what lies before it.
 // While it is cut short, by a full disk or a crash, the old entries stay, and
-// what was appended is there twice.
+// what was appended is there twice. After a failure it waits like append.
 func (r *fileRetry[T]) rewrite(parked []settle.Entry) error {
+	if time.Now().Before(r.pause) {
+		return nil
+	}
 	if err := r.land(); err != nil || len(r.flights) > 0 || r.handed != r.confirmed {
 		return err
 	}

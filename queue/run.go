@@ -167,6 +167,9 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 	live := context.WithoutCancel(ctx) // panics when ctx is nil; nothing has begun yet
 	pushers, err := g.startPushing(r)
 	if err != nil {
+		if !errors.Is(err, penstock.ErrExists) { // then another run goes on
+			g.noteEnd(err)
+		}
 		return err
 	}
 	r.intake, r.stopTake = context.WithCancel(live)

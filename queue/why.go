@@ -153,14 +153,16 @@ func whyPaused(s *GroupStats, _ time.Time, _ topicFacts) (State, string, bool) {
 }
 
 // whyUnattended: nobody reads.
-func whyUnattended(s *GroupStats, _ time.Time, _ topicFacts) (State, string, bool) {
-	if s.Lag == 0 {
-		return 0, "", false
-	}
+func whyUnattended(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
+	idle := s.Use == useNames[unused] || s.Use == useNames[pushed] && !s.Run.Running
 	switch {
+	case s.Lag == 0 && s.Parked.Keys > 0 && idle:
+		return NoConsumer, "no consumer is running; " + parkedKeys(s, now), true
+	case s.Lag == 0:
+		return 0, "", false
 	case s.Consumers == 0:
 		return NoConsumer, "the group is not open; its position is stored on disk" + behind(s), true
-	case s.Use == useNames[unused], s.Use == useNames[pushed] && !s.Run.Running:
+	case idle:
 		return NoConsumer, "no consumer is running" + behind(s), true
 	}
 	return 0, "", false
@@ -216,14 +218,7 @@ func whyBlocked(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool
 func whyHeld(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
 	switch {
 	case s.Lag == 0 && s.Parked.Keys > 0:
-		text := "all is read; " + count(uint64(s.Parked.Keys), "key is", "keys are") + " parked"
-		if !s.Parked.Oldest.IsZero() {
-			text += ", the longest for " + span(now.Sub(s.Parked.Oldest))
-		}
-		if s.Parked.Reason != "" {
-			text += ": " + s.Parked.Reason
-		}
-		return Parked, text, true
+		return Parked, "all is read; " + parkedKeys(s, now), true
 	case s.Lag == 0:
 		return 0, "", false
 	case s.RateLimited:
@@ -232,6 +227,18 @@ func whyHeld(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
 		return Behind, fmt.Sprintf("falls behind: takes %s of the %s that come in%s", rate(s.Out), rate(s.In), handlerPace(s)+behind(s)), true
 	}
 	return 0, "", false
+}
+
+// parkedKeys says how many keys are parked, and why.
+func parkedKeys(s *GroupStats, now time.Time) string {
+	text := count(uint64(s.Parked.Keys), "key is", "keys are") + " parked"
+	if !s.Parked.Oldest.IsZero() { // perhaps by the clock of an earlier process
+		text += ", the longest for " + span(max(0, now.Sub(s.Parked.Oldest)))
+	}
+	if s.Parked.Reason != "" {
+		text += ": " + s.Parked.Reason
+	}
+	return text
 }
 
 // handlerPace says how long a call of the handler takes, when that is known.
