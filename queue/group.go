@@ -117,7 +117,8 @@ var useNames = [...]string{"nobody", "pull consumers", "Run", "readers"}
 // own pace, and inside a group each partition belongs to one consumer. A group
 // is pulled ([Group.Consumer]), pushed ([Group.Run]) or read ahead
 // ([Group.Reader]); the first use decides, and another one returns an error
-// that matches [penstock.ErrExists].
+// that matches [penstock.ErrExists]. So does a use that would never deliver
+// what an earlier process has parked on disk: any but Run without AutoCommit.
 type Group[T any] struct {
 	name      string
 	topic     *Topic[T]

@@ -155,7 +155,8 @@ func (s *shownParking) keys(out []ParkedKey, partition int) []ParkedKey {
 // Parked returns the keys that are parked, those that have been for longest
 // first, at most ParkedMax. It may be called at any time and does not wait for
 // handlers. What the retry log of a topic on disk holds from before is known
-// from the first Run on.
+// from the first Run on, or when another use of the group was refused because
+// of it.
 func (g *Group[T]) Parked() []ParkedKey {
 	all := g.parkedKeys()
 	if len(all) > ParkedMax {
