@@ -170,8 +170,12 @@ func (c *Config[T]) validateStorage() error {
 	switch {
 	case c.Dir == "" && c.Durability > penstock.Memory:
 		return &penstock.FieldError{Field: "Durability", Reason: c.Durability.String() + " needs Dir"}
-	case c.Dir == "" && (c.SegmentBytes != 0 || c.SegmentEvents != 0 || c.SyncEvery != segfile.SyncEvery{}):
-		return &penstock.FieldError{Field: "SegmentBytes, SegmentEvents, SyncEvery", Reason: "are for topics on disk; Dir is empty"}
+	case c.Dir == "" && c.SegmentBytes != 0:
+		return diskOnly("SegmentBytes")
+	case c.Dir == "" && c.SegmentEvents != 0:
+		return diskOnly("SegmentEvents")
+	case c.Dir == "" && c.SyncEvery != segfile.SyncEvery{}:
+		return diskOnly("SyncEvery")
 	case c.Dir != "" && c.Codec == nil:
 		return &penstock.FieldError{Field: "Codec", Reason: "is nil; a topic on disk needs one"}
 	case c.Dir != "" && c.Durability == penstock.Memory:
@@ -188,6 +192,10 @@ func (c *Config[T]) validateStorage() error {
 		}
 	}
 	return nil
+}
+
+func diskOnly(field string) error {
+	return &penstock.FieldError{Field: field, Reason: "is for topics on disk; Dir is empty"}
 }
 
 // inRange refuses a value outside [0, most].

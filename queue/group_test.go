@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/queue"
+	"github.com/penstock/penstock/segfile"
 )
 
 func TestConfigNamesTheBadField(t *testing.T) {
@@ -25,7 +26,15 @@ func TestConfigNamesTheBadField(t *testing.T) {
 		{"Partitions", queue.Config[int]{Name: "t", Partitions: -1}},
 		{"Partitions", queue.Config[int]{Name: "t", Partitions: 1 << 20}},
 		{"Capacity", queue.Config[int]{Name: "t", Capacity: -1}},
+		{"CapacityBytes", queue.Config[int]{Name: "t", CapacityBytes: -1}},
+		{"CapacityBytes", queue.Config[int]{Name: "t", CapacityBytes: 1}}, // without Size
+		{"MaxEvent", queue.Config[int]{Name: "t", MaxEvent: -1}},
+		{"MaxEvent", queue.Config[int]{Name: "t", MaxEvent: 1}},
 		{"SegmentSize", queue.Config[int]{Name: "t", SegmentSize: -1}},
+		{"SegmentSize", queue.Config[int]{Name: "t", SegmentSize: 10, Dir: t.TempDir(), Codec: penstock.JSON[int]()}},
+		{"SegmentBytes", queue.Config[int]{Name: "t", SegmentBytes: 1 << 20}}, // without Dir
+		{"SegmentEvents", queue.Config[int]{Name: "t", SegmentEvents: 1}},
+		{"SyncEvery", queue.Config[int]{Name: "t", SyncEvery: segfile.SyncEvery{Events: 1}}},
 		{"WhenFull", queue.Config[int]{Name: "t", WhenFull: 7}},
 		{"Router", queue.Config[int]{Name: "t", Key: func(int) string { return "" }, Router: queue.PrefixRouter(func(int) string { return "" })}},
 		{"Router", queue.Config[int]{Name: "t", Router: queue.PrefixRouter[int](nil)}},

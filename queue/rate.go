@@ -122,7 +122,7 @@ func (c *GroupConfig) validateRate() error {
 		return &penstock.FieldError{Field: "Rate", Reason: fmt.Sprintf("%v is not a number of events", c.Rate)}
 	case c.Rate < 0:
 		return &penstock.FieldError{Field: "Rate", Reason: fmt.Sprintf("%v is negative", c.Rate)}
-	case c.Burst != 0 && c.Rate == 0:
+	case c.Burst > 0 && c.Rate == 0:
 		return &penstock.FieldError{Field: "Burst", Reason: "Rate is 0, which is no limit"}
 	}
 	if c.Burst == 0 && c.Rate > 0 {

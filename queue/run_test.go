@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -558,17 +559,28 @@ func TestBatchMaxAboveTheWindowIsTheWindow(t *testing.T) {
 
 func TestRunConfigurationNamesTheBadField(t *testing.T) {
 	topic := open(t, storages[0], queue.Config[int]{})
-	for field, c := range map[string]queue.GroupConfig{
-		"BatchBytes":           {BatchBytes: -1},
-		"Linger":               {Linger: -1},
-		"Drain":                {Drain: -1},
-		"Retry.Backoff.Min":    {Retry: settle.Policy{Backoff: settle.Backoff{Min: -1}}},
-		"Retry.Backoff.Factor": {Retry: settle.Policy{Backoff: settle.Backoff{Factor: 0.1}}},
+	backoff := func(b settle.Backoff) queue.GroupConfig {
+		return queue.GroupConfig{Retry: settle.Policy{Backoff: b}}
+	}
+	for field, bad := range map[string][]queue.GroupConfig{
+		"BatchBytes":           {{BatchBytes: -1}},
+		"Linger":               {{Linger: -1}},
+		"Drain":                {{Drain: -1}},
+		"OnFail":               {{OnFail: 2}},
+		"ParkAfter":            {{ParkAfter: -1}, {ParkAfter: 1, OnFail: queue.Block}},
+		"Rate":                 {{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {Rate: math.Inf(-1)}},
+		"Burst":                {{Burst: 1}, {Burst: -1}, {Rate: 1, Burst: -1}, {Rate: 1, Burst: math.MaxInt32}},
+		"Retry.Backoff.Min":    {backoff(settle.Backoff{Min: -1})},
+		"Retry.Backoff.Max":    {backoff(settle.Backoff{Max: -1}), backoff(settle.Backoff{Min: 2, Max: 1})},
+		"Retry.Backoff.Factor": {backoff(settle.Backoff{Factor: 0.1}), backoff(settle.Backoff{Factor: math.NaN()}), backoff(settle.Backoff{Factor: math.Inf(1)})},
+		"Retry.Backoff.Jitter": {backoff(settle.Backoff{Jitter: 1.1}), backoff(settle.Backoff{Jitter: math.NaN()})},
 	} {
-		_, err := topic.Group("g", c)
-		f, ok := errors.AsType[*penstock.FieldError](err)
-		if !errors.Is(err, penstock.ErrInvalid) || !ok || f.Field != field {
-			t.Errorf("%+v: %v, want ErrInvalid of %s", c, err, field)
+		for _, c := range bad {
+			_, err := topic.Group("g", c)
+			f, ok := errors.AsType[*penstock.FieldError](err)
+			if !errors.Is(err, penstock.ErrInvalid) || !ok || f.Field != field {
+				t.Errorf("%+v: %v, want ErrInvalid of %s", c, err, field)
+			}
 		}
 	}
 	_, err := topic.Group("g", queue.GroupConfig{BatchBytes: 1})
