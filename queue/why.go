@@ -69,6 +69,8 @@ func whyTopic(s *Stats, full bool, slowest string) (State, string) {
 		return DiskFull, "the disk was full at the last append"
 	case full && len(s.Groups)+len(s.Stored) == 0:
 		return NoGroup, "the topic is full and has no group to make room" + waitingProducers(s.WaitingProducers)
+	case full && slowest == "": // all is committed, and those in line are admitted in a moment
+		return Full, "the topic is full" + waitingProducers(s.WaitingProducers)
 	case full:
 		return Full, fmt.Sprintf("the topic is full; group %s has the most to commit%s", slowest, waitingProducers(s.WaitingProducers))
 	case s.Retained == 0 && s.In == 0:

@@ -161,6 +161,8 @@ func TestTopicSaysWhatAilsIt(t *testing.T) {
 		{"full for a group that is not open", Stats{Capacity: 10, Retained: 10, Groups: []GroupStats{lagging("a", 3)}, Stored: []GroupStats{lagging("old", 10)}}, Full,
 			"group old has the most to commit"},
 		{"full in bytes", Stats{CapacityBytes: 10, UsedBytes: 10, Retained: 1, Groups: []GroupStats{lagging("a", 1)}}, Full, "group a"},
+		{"full for a moment", Stats{Capacity: 10, Retained: 8, WaitingProducers: 1, Groups: []GroupStats{lagging("a", 0)}}, Full,
+			"the topic is full; 1 request of a producer waits"},
 		{"full without a group", Stats{Capacity: 10, Retained: 10, WaitingProducers: 2}, NoGroup, "has no group to make room; 2 requests of producers wait"},
 		{"bounded without a group", Stats{Capacity: 10, Retained: 1}, NoGroup, "no group reads the topic"},
 		{"unbounded without a group", Stats{Retained: 1}, Moving, "takes events"},
@@ -181,7 +183,7 @@ func TestTopicSaysWhatAilsIt(t *testing.T) {
 					}
 				}
 			}
-			if want := c.state == Full; (holding == 1) != want {
+			if want := c.state == Full && strings.Contains(c.say, "group"); (holding == 1) != want {
 				t.Errorf("%d groups hold back", holding)
 			}
 		})
