@@ -120,8 +120,9 @@ type run[T any] struct {
 // has the values of ctx and lives on; it is cancelled when Drain has passed,
 // with a cause that matches context.DeadlineExceeded. Run returns nil after a
 // full drain and a [*penstock.DrainError] with the number of events that are
-// left otherwise; they come again. A handler that does not return within one
-// second of that is left behind: its group cannot be run again until it does.
+// left otherwise; they come again. What is parked stays so, and is not among
+// them. A handler that does not return within one second of that is left
+// behind: its group cannot be run again until it does.
 //
 // Run returns an error at once that matches [penstock.ErrExists] when the group
 // is being run or is used in another way, and, after the drain, the first cause

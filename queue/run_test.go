@@ -564,6 +564,7 @@ func TestRunConfigurationNamesTheBadField(t *testing.T) {
 	}
 	for field, bad := range map[string][]queue.GroupConfig{
 		"BatchBytes":           {{BatchBytes: -1}},
+		"Workers":              {{Workers: -1}, {Workers: settle.WindowMax + 1}},
 		"Linger":               {{Linger: -1}},
 		"Drain":                {{Drain: -1}},
 		"OnFail":               {{OnFail: 2}},
