@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,13 +200,14 @@ func TestFailureAtEveryOperationOfTheRetryLogLosesNothing_PC10(t *testing.T) {
 				failures := 0
 				for k := 1; ; k++ {
 					l := &parkedLife{m: vfs.NewMem()}
-					at, hit := 0, false
+					var at atomic.Int64 // several goroutines use the disk
+					var hit atomic.Bool
 					l.fault = func(op vfs.Op) vfs.Fault {
 						if !strings.Contains(op.Name, "retry") || op.Kind == vfs.OpStat || op.Kind == vfs.OpLock {
 							return vfs.Fault{}
 						}
-						if at++; at == k {
-							hit = true
+						if at.Add(1) == int64(k) {
+							hit.Store(true)
 							return vfs.Fault{Err: errors.New("input/output error")}
 						}
 						return vfs.Fault{}
@@ -214,7 +216,7 @@ func TestFailureAtEveryOperationOfTheRetryLogLosesNothing_PC10(t *testing.T) {
 					c.Durability = level
 					_, err := l.live(t, c)
 					l.m.SetFault(nil)
-					if !hit {
+					if !hit.Load() {
 						if err != nil {
 							t.Fatal(err)
 						}

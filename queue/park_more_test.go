@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +51,27 @@ func closeTopic[T any](t testing.TB, topic *queue.Topic[T]) {
 	}
 }
 
+// recorded is what a handler notes for a test that looks while it runs.
+type recorded[T any] struct {
+	mu     sync.Mutex
+	values []T
+}
+
+func (r *recorded[T]) add(values ...T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.values = append(r.values, values...)
+}
+
+// take returns what was noted since the last call.
+func (r *recorded[T]) take() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	values := r.values
+	r.values = nil
+	return values
+}
+
 func TestFullRetryLogBlocksAndSaysSo_PC6(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		topic := open(t, s, keyed())
@@ -59,13 +82,14 @@ func TestFullRetryLogBlocksAndSaysSo_PC6(t *testing.T) {
 		}
 		all = append(all, "b0", "a-one-too-many", "b1")
 		produce(t, topic, "a0") // alone in its batch, so that all others are followers
-		down := true
-		var got []string
+		var down atomic.Bool
+		down.Store(true)
+		var got recorded[string]
 		run := startRun(t, g, func(_ context.Context, b penstock.Batch[string]) error {
-			if down && b.Value(0)[0] == 'a' {
+			if down.Load() && b.Value(0)[0] == 'a' {
 				return errHandler
 			}
-			got = append(got, b.Values()...)
+			got.add(b.Values()...)
 			return nil
 		})
 		synctest.Wait()
@@ -74,19 +98,19 @@ func TestFullRetryLogBlocksAndSaysSo_PC6(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"b0"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"b0"}, got.take()); diff != "" {
 			t.Errorf("delivered while the log is full (-want +got):\n%s", diff)
 		}
 		want := fmt.Sprintf("offset %d comes behind offset 0, which has its key and is parked, and the retry log has no room for it", settle.ParkedEventsMax+1)
 		if st := g.Stats(); len(st.Run.Blocked) != 1 || st.Run.Blocked[0].Reason != want || st.Parked.Events != settle.ParkedEventsMax {
 			t.Errorf("blocked %+v, parked %+v, want: %s", st.Run.Blocked, st.Parked, want)
 		}
-		down = false
+		down.Store(false)
 		time.Sleep(time.Hour)
 		run.mustStop(t)
 		nothingIsParked(t, g)
 		var a, b []string
-		for _, v := range got {
+		for _, v := range got.take() {
 			if v[0] == 'a' {
 				a = append(a, v)
 			} else {
@@ -94,7 +118,7 @@ func TestFullRetryLogBlocksAndSaysSo_PC6(t *testing.T) {
 			}
 		}
 		wantA := append(slices.Clone(all[:settle.ParkedEventsMax]), "a-one-too-many")
-		if !slices.Equal(a, wantA) || !slices.Equal(b, []string{"b0", "b1"}) {
+		if !slices.Equal(a, wantA) || !slices.Equal(b, []string{"b1"}) {
 			t.Errorf("%d events of a, %v of b: lost, doubled or out of order", len(a), b)
 		}
 		if b := g.Stats().Run.Blocked; len(b) > 0 {
@@ -117,9 +141,11 @@ func TestRoomInTheRetryLogWakesOtherPartitions_PC7(t *testing.T) {
 		}
 		topic := open(t, s, c)
 		g := group(t, topic, "g", queue.GroupConfig{Consumers: 2, BatchMax: 1000, Retry: parkPolicy()})
-		downA, downB := true, true
+		var downA, downB atomic.Bool
+		downA.Store(true)
+		downB.Store(true)
 		run := startRun(t, g, func(_ context.Context, batch penstock.Batch[string]) error {
-			if k := batch.Value(0)[:1]; k == a && downA || k == b && downB {
+			if k := batch.Value(0)[:1]; k == a && downA.Load() || k == b && downB.Load() {
 				return errHandler
 			}
 			return nil
@@ -141,13 +167,13 @@ func TestRoomInTheRetryLogWakesOtherPartitions_PC7(t *testing.T) {
 		if st := g.Stats(); len(st.Run.Blocked) != 1 || !strings.Contains(st.Run.Blocked[0].Reason, "no room") || st.Parked.Events != settle.ParkedEventsMax {
 			t.Fatalf("blocked %+v, parked %+v, want the second partition without room", st.Run.Blocked, st.Parked)
 		}
-		downA = false
+		downA.Store(false)
 		time.Sleep(2 * time.Second) // the first key drains; the second stays down
 		synctest.Wait()
 		if st := g.Stats(); len(st.Run.Blocked) != 0 || st.Parked.Events != 2 {
 			t.Errorf("blocked %+v, parked %+v, want two parked events of the second key", st.Run.Blocked, st.Parked)
 		}
-		downB = false
+		downB.Store(false)
 		time.Sleep(time.Hour)
 		run.mustStop(t)
 		nothingIsParked(t, g)
@@ -157,9 +183,10 @@ func TestRoomInTheRetryLogWakesOtherPartitions_PC7(t *testing.T) {
 func TestFullDiskHoldsTheCommitAtTheParkedEvent_PC8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := vfs.NewMem()
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		m.SetFault(func(op vfs.Op) vfs.Fault {
-			if full && strings.Contains(op.Name, filepath.Join("topic", "retry")) && (op.Kind == vfs.OpAllocate || op.Kind == vfs.OpCreate || op.Kind == vfs.OpWrite) {
+			if full.Load() && strings.Contains(op.Name, filepath.Join("topic", "retry")) && (op.Kind == vfs.OpAllocate || op.Kind == vfs.OpCreate || op.Kind == vfs.OpWrite) {
 				return vfs.Fault{Err: vfs.ErrNoSpace}
 			}
 			return vfs.Fault{}
@@ -171,11 +198,20 @@ func TestFullDiskHoldsTheCommitAtTheParkedEvent_PC8(t *testing.T) {
 			events = append(events, fmt.Sprintf("b%d", i))
 		}
 		produce(t, topic, events...)
+		var mu sync.Mutex
 		seen := map[string]int{}
-		down := true
+		handled := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(seen)
+		}
+		var down atomic.Bool
+		down.Store(true)
 		run := startRun(t, g, func(_ context.Context, b penstock.Batch[string]) error {
+			mu.Lock()
+			defer mu.Unlock()
 			for i, v := range b.All() {
-				if v == "a" && down {
+				if v == "a" && down.Load() {
 					b.Fail(i, errHandler)
 				} else {
 					seen[v]++
@@ -185,20 +221,20 @@ func TestFullDiskHoldsTheCommitAtTheParkedEvent_PC8(t *testing.T) {
 		})
 		time.Sleep(500 * time.Millisecond)
 		wantCommitted(t, g, 0)
-		if len(seen) != settle.WindowMax-1 {
-			t.Errorf("%d events were delivered above the parked one, want %d", len(seen), settle.WindowMax-1)
+		if n := handled(); n != settle.WindowMax-1 {
+			t.Errorf("%d events were delivered above the parked one, want %d", n, settle.WindowMax-1)
 		}
 		if b := g.Stats().Run.Blocked; len(b) != 1 || !strings.Contains(b[0].Reason, "offset 0 is parked and not stored in the retry log yet") {
 			t.Errorf("blocked %+v", b)
 		}
-		full = false
+		full.Store(false)
 		time.Sleep(5 * time.Second)
 		wantCommitted(t, g, 6001)
-		down = false
+		down.Store(false)
 		time.Sleep(time.Minute)
 		run.mustStop(t)
-		if len(seen) != 6001 {
-			t.Errorf("%d events were handled, want 6001", len(seen))
+		if n := handled(); n != 6001 {
+			t.Errorf("%d events were handled, want 6001", n)
 		}
 		for v, n := range seen {
 			if n != 1 {
@@ -526,24 +562,25 @@ func TestWindowBoundsWhatIsCompletedAboveAStuckEvent_PC18(t *testing.T) {
 		gc := queue.GroupConfig{BatchMax: 8192, OnFail: queue.Block, Drain: time.Second, Retry: policy}
 		g := group(t, topic, "g", gc)
 		produce(t, topic, seq(0, 10_000)...)
-		var got []int
-		stuck := true
+		var got recorded[int]
+		var stuck atomic.Bool
+		stuck.Store(true)
 		handler := func(_ context.Context, b penstock.Batch[int]) error {
 			for i, v := range b.All() {
-				if v == 0 && stuck {
+				if v == 0 && stuck.Load() {
 					b.Fail(i, errHandler)
 				}
-				got = append(got, v)
+				got.add(v)
 			}
 			return nil
 		}
 		run := startRun(t, g, handler)
 		time.Sleep(time.Minute)
-		if !slices.Equal(got, seq(0, settle.WindowMax)) {
+		if got := got.take(); !slices.Equal(got, seq(0, settle.WindowMax)) {
 			t.Errorf("%d events were delivered, want %d", len(got), settle.WindowMax)
 		}
 		wantCommitted(t, g, 0)
-		stuck, got = false, nil
+		stuck.Store(false)
 		if s.name == "file" {
 			_ = run.stop() // the drain leaves one event
 			closeTopic(t, topic)
@@ -553,7 +590,7 @@ func TestWindowBoundsWhatIsCompletedAboveAStuckEvent_PC18(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		run.mustStop(t)
-		if want := append([]int{0}, seq(settle.WindowMax, 10_000)...); !slices.Equal(got, want) {
+		if got, want := got.take(), append([]int{0}, seq(settle.WindowMax, 10_000)...); !slices.Equal(got, want) {
 			t.Errorf("%d events came, want %d: the stuck one, then the rest", len(got), len(want))
 		}
 		wantCommitted(t, g, 10_000)
