@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/penstock/penstock"
 )
@@ -22,8 +23,14 @@ const creditMax = 64
 func creditSize(capacity int) int { return max(1, min(creditMax, capacity/creditMax)) }
 
 // spend takes capacity for one event from the budget, and some in advance; the
-// caller holds turnMu. It returns false when that needs the slow way.
+// caller holds turnMu. It returns false when that needs the slow way. Without a
+// capacity it makes the endless credit whole again, which an int of 32 bits
+// needs after 2^31 events.
 func (t *Topic[T]) spend() bool {
+	if t.budget == nil {
+		t.credit = math.MaxInt - 1
+		return true
+	}
 	if t.strict == 0 && t.credit == 0 && t.budget.TryAcquire(t.creditSize, 0) {
 		t.credit = t.creditSize - 1
 		return true

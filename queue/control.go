@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 // what is in hand is finished and committed as ever.
 //
 // Invariant: busy is set while anything may hold events back, so a group that
-// is neither paused nor limited pays one load.
+// is neither paused nor limited pays one load. Changes are made one at a time:
+// a late sum of an earlier one would clear busy under a pause.
 type control struct {
+	mu      sync.Mutex // held by whoever changes what stands below
 	busy    atomic.Bool
 	all     atomic.Bool
 	parts   []atomic.Bool // by partition
@@ -32,6 +35,7 @@ func (c *control) init(partitions int, g *GroupConfig) {
 	c.look()
 }
 
+// look sums up what holds events back. The caller holds mu, or is alone.
 func (c *control) look() {
 	c.busy.Store(c.all.Load() || c.paused.Load() > 0 || c.bucket != nil)
 }
@@ -49,14 +53,14 @@ func (c *control) held(partition int) bool {
 // does not wait, and may be called at any time, also before Run. A second call
 // does nothing; neither survives Close.
 func (g *Group[T]) Pause() {
-	g.control.all.Store(true)
+	g.control.pause(true)
 	g.recontrol()
 }
 
 // Resume ends [Group.Pause]. Partitions paused by [Group.PausePartition] stay
 // so. Without a pause it does nothing.
 func (g *Group[T]) Resume() {
-	g.control.all.Store(false)
+	g.control.pause(false)
 	g.recontrol()
 }
 
@@ -71,15 +75,29 @@ func (g *Group[T]) setPaused(partition int, paused bool) error {
 	if err := g.checkPartition(partition); err != nil {
 		return err
 	}
-	if g.control.parts[partition].Swap(paused) != paused {
-		if paused {
-			g.control.paused.Add(1)
-		} else {
-			g.control.paused.Add(-1)
-		}
-	}
+	g.control.pausePartition(partition, paused)
 	g.recontrol()
 	return nil
+}
+
+func (c *control) pause(paused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all.Store(paused)
+	c.look()
+}
+
+func (c *control) pausePartition(partition int, paused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parts[partition].Swap(paused) != paused {
+		if paused {
+			c.paused.Add(1)
+		} else {
+			c.paused.Add(-1)
+		}
+	}
+	c.look()
 }
 
 func (g *Group[T]) checkPartition(partition int) error {
@@ -95,7 +113,6 @@ func inPartitions(partition, partitions int) error {
 
 // recontrol makes the owners look again.
 func (g *Group[T]) recontrol() {
-	g.control.look()
 	for _, c := range g.consumers {
 		c.halt()
 		c.waker.Ring()

@@ -55,9 +55,10 @@ func (b *bucket) refill(now time.Time) {
 // giveBack returns tokens that were reserved and are not needed. While others
 // wait they are lost: those have been told their time, and would come on top of
 // a bucket that these have filled.
-func (b *bucket) giveBack(n int) {
+func (b *bucket) giveBack(now time.Time, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.refill(now) // or what was reserved and has come since counts as waited for
 	if b.tokens < 0 {
 		return
 	}
@@ -81,7 +82,7 @@ type ticket struct {
 func (t *ticket) allow(c *control, n int) int {
 	b, now := c.bucket, time.Now()
 	if t.n > 0 && now.Sub(t.at) > lateMax {
-		b.giveBack(t.n)
+		b.giveBack(now, t.n)
 		t.n = 0
 	}
 	if t.n == 0 {
@@ -109,7 +110,7 @@ func (t *ticket) wait(c *control, yes bool) {
 // paid ends the reservation with n events taken.
 func (t *ticket) paid(c *control, n int) {
 	if t.n > n {
-		c.bucket.giveBack(t.n - n)
+		c.bucket.giveBack(time.Now(), t.n-n)
 	}
 	t.wait(c, false)
 	*t = ticket{}

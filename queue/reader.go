@@ -55,6 +55,14 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	if err := g.claim(readAhead); err != nil {
 		return nil, err
 	}
+	// A seek is refused from the claim on; one that came before it is over when
+	// the lock is there.
+	g.topic.groupsMu.Lock()
+	defer g.topic.groupsMu.Unlock()
+	if g.closed.Load() {
+		return nil, penstock.ErrClosed
+	}
+	g.cursors[partition].adopt() // of a seek before; while a reader is open there is none
 	g.readers.mu.Lock()
 	defer g.readers.mu.Unlock()
 	if g.closed.Load() {

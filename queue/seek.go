@@ -53,6 +53,9 @@ func (c *cursor[T]) adopt() bool {
 	c.completed = nil
 	c.ticket++ // a batch from before is not the last one any more
 	c.committed, c.low = s.hold.Committed(), s.hold.Low()
+	// A window from before may have been emptied: what it copied together is
+	// cleared when all of it is let go, which a way back does not undo.
+	c.win, c.limit = window[T]{First: c.committed}, c.committed
 	c.seek(c.committed)
 	c.letGo(c.committed)
 	return true
@@ -154,12 +157,26 @@ func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) (p
 		return fmt.Errorf("the group has parked events: %w", penstock.ErrExists)
 	}
 	old := c.shown()
-	from, end := p.marks.Floor(t.budget != nil), p.end()
+	given := t.budget != nil
+	// The range stays as it is until the new hold stands: commits that come
+	// meanwhile neither raise its floor nor take away what choose looks at.
+	guard := p.marks.Add(func(committed, low penstock.Offset) penstock.Offset {
+		if given {
+			return committed
+		}
+		return low
+	})
+	defer func() {
+		p.marks.Remove(guard)
+		p.sweep()
+		t.freed()
+	}()
+	from, end := guard.Committed(), p.end()
 	to, err := choose(from, end)
 	if err != nil {
 		return fmt.Errorf("seek partition %d: %w", partition, err)
 	}
-	hold, from := p.marks.Seek(old, to, t.budget != nil)
+	hold, from := p.marks.Seek(old, to, given)
 	if hold == nil || to > end {
 		if hold != nil {
 			p.marks.Remove(hold)
@@ -179,7 +196,6 @@ func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) (p
 	c.sought.Store(next)
 	p.marks.Remove(old)
 	g.recontrol()
-	t.freed()
 	return nil
 }
 

@@ -101,7 +101,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 	t.next = t.parts[0]
 	t.plain.Store(!t.slow && c.Router == nil)
 	if t.budget == nil {
-		t.credit = math.MaxInt // never used up
+		t.credit = math.MaxInt // spend makes it whole again
 	}
 	if c.Dir == "" {
 		for _, p := range t.parts {

@@ -70,16 +70,9 @@ func (m *Marks) Add(start Start) *Hold {
 	return h
 }
 
-// Floor returns the lowest offset that a hold can be moved to: the committed
+// floor returns the lowest offset that a hold can be moved to: the committed
 // mark where what lies below it has given its capacity back, else the low-water
 // mark.
-func (m *Marks) Floor(given bool) penstock.Offset {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.advance()
-	return m.floor(given)
-}
-
 func (m *Marks) floor(given bool) penstock.Offset {
 	if given {
 		return m.committed
