@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/queue"
@@ -62,4 +63,51 @@ func BenchmarkRun(b *testing.B) {
 		close(events)
 		<-all
 	})
+}
+
+// One partition with many keys, on one worker and on four: a handler that waits
+// for something else for a millisecond, and one that computes for some
+// microseconds. The first grows with the workers, the second with the cores.
+func BenchmarkWorkers(b *testing.B) {
+	const chunk = 256
+	keys := make([]penstock.Event[int], chunk)
+	for i := range keys {
+		keys[i] = penstock.Event[int]{Meta: penstock.Meta{Key: strconv.Itoa(i % 64)}, Value: i}
+	}
+	for name, do := range map[string]func(v int) int{
+		"wait": func(v int) int { <-time.After(time.Millisecond); return v },
+		"cpu": func(v int) int {
+			for range 5000 {
+				v = v*1664525 + 1013904223
+			}
+			return v
+		},
+	} {
+		for _, workers := range []int{1, 4} {
+			b.Run(name+"-w"+strconv.Itoa(workers), func(b *testing.B) {
+				topic := open(b, storages[0], queue.Config[int]{})
+				g := group(b, topic, "g", queue.GroupConfig{BatchMax: 8, Workers: workers})
+				var seen, sum atomic.Int64
+				all := make(chan struct{}, 1)
+				run := startRun(b, g, func(_ context.Context, batch penstock.Batch[int]) error {
+					for _, v := range batch.Values() {
+						sum.Add(int64(do(v)))
+					}
+					if seen.Add(int64(batch.Len()))%chunk == 0 {
+						all <- struct{}{}
+					}
+					return nil
+				})
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := topic.ProduceEvents(b.Context(), keys...); err != nil {
+						b.Fatal(err)
+					}
+					<-all
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/chunk, "ns/event")
+				run.mustStop(b)
+			})
+		}
+	}
 }

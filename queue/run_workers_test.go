@@ -147,6 +147,8 @@ func TestDifferentKeysRunAtTheSameTime(t *testing.T) {
 		var w *watch
 		w = newWatch(t, func(context.Context, penstock.Batch[string]) error {
 			time.Sleep(10 * time.Millisecond)
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			took = max(took, time.Since(w.begin))
 			return nil
 		})
