@@ -378,7 +378,7 @@ func TestProduceWithinBytesAllocatesNothing(t *testing.T) {
 // TestRoutedRequestAbove32BitsIsRefused: events of no size make a slice that
 // long cost nothing.
 func TestRoutedRequestAbove32BitsIsRefused(t *testing.T) {
-	const big = int64(1) << 31
+	big := int64(1) << 31
 	if int64(int(big)) != big {
 		t.Log("an int of this platform cannot count so many")
 		return

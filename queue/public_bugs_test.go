@@ -464,8 +464,8 @@ func TestHugeBatchSizeDoesNotHang(t *testing.T) {
 		topic := open(t, s, queue.Config[int]{Size: func(int) penstock.Bytes { return math.MaxInt64 }})
 		produce(t, topic, seq(0, 50)...)
 		huge := queue.GroupConfig{BatchMax: 1 << 30}
-		for _, max := range []int{math.MaxInt, math.MaxInt - 1, 1 << 31, 1<<31 - 1} {
-			g := group(t, topic, fmt.Sprint("pull ", max), huge)
+		for i, max := range []int{math.MaxInt, math.MaxInt - 1, math.MaxInt32, math.MaxInt32 - 1} {
+			g := group(t, topic, fmt.Sprint("pull ", i), huge)
 			if diff := cmp.Diff(seq(0, 50), pull(t, g.Consumer(0), max)); diff != "" {
 				t.Errorf("at most %d: %s", max, diff)
 			}

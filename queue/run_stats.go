@@ -184,16 +184,6 @@ func (p *pusher[T]) show() {
 	c.busySince.Store(p.own.stamp)
 }
 
-// unsettled returns how many events were taken and are not settled. It is safe
-// for concurrent use.
-func (p *pusher[T]) unsettled() int {
-	n := int(p.counts.inHand.Load()) + p.waiting()
-	for _, j := range p.crew.jobs {
-		n += int(j.note.n.Load())
-	}
-	return n
-}
-
 // waiting returns how many events failed and wait. It is safe for concurrent
 // use.
 func (p *pusher[T]) waiting() int {
