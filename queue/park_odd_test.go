@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,10 +214,11 @@ func TestRateHoldsWhileAKeyIsParked(t *testing.T) {
 func TestRewriteOnAFullDiskWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := vfs.NewMem()
-		full, failed := false, 0
+		var full, down atomic.Bool
+		var failed atomic.Int64
 		m.SetFault(func(op vfs.Op) vfs.Fault {
-			if full && op.Kind == vfs.OpWrite && op.Len > 40_000 && strings.Contains(op.Name, "retry") && failed < 10_000 {
-				failed++
+			if full.Load() && op.Kind == vfs.OpWrite && op.Len > 40_000 && strings.Contains(op.Name, "retry") && failed.Load() < 10_000 {
+				failed.Add(1)
 				return vfs.Fault{Err: vfs.ErrNoSpace}
 			}
 			return vfs.Fault{}
@@ -228,20 +230,21 @@ func TestRewriteOnAFullDiskWaits(t *testing.T) {
 		for range 300 {
 			produce(t, topic, "a"+strings.Repeat("x", 300))
 		}
-		down := true
+		down.Store(true)
 		run := startRun(t, g, func(context.Context, penstock.Batch[string]) error {
-			if down {
+			if down.Load() {
 				return errHandler
 			}
 			return nil
 		})
 		time.Sleep(time.Minute)
-		full = true
+		full.Store(true)
 		time.Sleep(1600 * time.Second) // 1,000 attempts and more, each an entry
-		if failed == 0 || failed > 300 {
-			t.Errorf("%d writes failed, want one per attempt at the most", failed)
+		if n := failed.Load(); n == 0 || n > 300 {
+			t.Errorf("%d writes failed, want one per attempt at the most", n)
 		}
-		full, down = false, false
+		full.Store(false)
+		down.Store(false)
 		time.Sleep(time.Minute)
 		nothingIsParked(t, g)
 		run.mustStop(t)
