@@ -137,7 +137,7 @@ func TestCancelledBatchMovesNoTurn(t *testing.T) {
 	})
 }
 
-// routeTo tells where the events of one request went.
+// routeTo tells where events went.
 func routeTo[T any](t *testing.T, topic *queue.Topic[T], events ...T) (parts []int) {
 	t.Helper()
 	for _, e := range events {
@@ -158,20 +158,20 @@ func routeTo[T any](t *testing.T, topic *queue.Topic[T], events ...T) (parts []i
 // topics.
 func TestNumericKeysReachTheirPartition_QC7(t *testing.T) {
 	forEachStorage(t, func(t *testing.T, s storage) {
-		signed := open(t, s, queue.Config[int64]{Name: "signed", Partitions: 16, Router: queue.NumericRouter(func(v int64) int64 { return v })})
-		keys := []int64{15, 16, 17, 0, -1, -16, math.MinInt32, math.MaxInt32, math.MinInt64, math.MaxInt64}
-		if diff := cmp.Diff([]int{14, 15, 0, 15, 14, 15, 15, 14, 15, 14}, routeTo(t, signed, keys...)); diff != "" {
-			t.Error(diff)
-		}
-		unsigned := open(t, s, queue.Config[uint64]{Name: "unsigned", Partitions: 16, Router: queue.NumericRouter(func(v uint64) uint64 { return v })})
-		if diff := cmp.Diff([]int{15, 0, 14, 14}, routeTo(t, unsigned, 0, 1, math.MaxUint32, math.MaxUint64)); diff != "" {
-			t.Error(diff)
-		}
-		float := open(t, s, queue.Config[float64]{Name: "float", Partitions: 16, Router: queue.NumericRouter(func(v float64) float64 { return v })})
-		if diff := cmp.Diff([]int{14, 15, 0, 15, 14, 15}, routeTo(t, float, 15, 16, 17, math.Copysign(0, -1), -1, -16)); diff != "" {
-			t.Error(diff)
-		}
+		routeNumbers(t, s, "signed", []int64{15, 16, 17, 0, -1, -16, math.MinInt32, math.MaxInt32, math.MinInt64, math.MaxInt64},
+			[]int{14, 15, 0, 15, 14, 15, 15, 14, 15, 14})
+		routeNumbers(t, s, "unsigned", []uint64{0, 1, math.MaxUint32, math.MaxUint64}, []int{15, 0, 14, 14})
+		routeNumbers(t, s, "float", []float64{15, 16, 17, math.Copysign(0, -1), -1, -16}, []int{14, 15, 0, 15, 14, 15})
 	})
+}
+
+// routeNumbers wants event i, whose key is keys[i], in partition want[i].
+func routeNumbers[K queue.Number](t *testing.T, s storage, name string, keys []K, want []int) {
+	t.Helper()
+	topic := open(t, s, queue.Config[int]{Name: name, Partitions: 16, Router: queue.NumericRouter(func(i int) K { return keys[i] })})
+	if diff := cmp.Diff(want, routeTo(t, topic, seq(0, len(keys))...)); diff != "" {
+		t.Errorf("%s: %s", name, diff)
+	}
 }
 
 // TestPrefixKeysReachTheirPartition_QC9 is the same for the prefix rule.

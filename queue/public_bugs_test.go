@@ -373,7 +373,7 @@ func TestPublishOrderIsKept(t *testing.T) {
 		if s.name == "file" {
 			each = 500
 		}
-		topic := open(t, s, queue.Config[[2]int]{Partitions: 3, Capacity: 700})
+		topic := open(t, s, queue.Config[int]{Partitions: 3, Capacity: 700})
 		g := group(t, topic, "g", queue.GroupConfig{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var running sync.WaitGroup
@@ -382,9 +382,9 @@ func TestPublishOrderIsKept(t *testing.T) {
 		for p := range producers {
 			running.Go(func() { // ends after its events, or with ctx; waited for below
 				for i := 0; i < each; {
-					var batch [][2]int
+					var batch []int
 					for range min(1+i%4, each-i) {
-						batch = append(batch, [2]int{p, i})
+						batch = append(batch, p*each+i)
 						i++
 					}
 					if err := topic.Produce(ctx, batch...); err != nil {
@@ -403,10 +403,10 @@ func TestPublishOrderIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range b.Values() {
-				if seen := &last[b.Partition()][v[0]]; v[1] < *seen {
-					t.Fatalf("producer %d: %d after %d", v[0], v[1], *seen)
+				if seen := &last[b.Partition()][v/each]; v%each < *seen {
+					t.Fatalf("producer %d: %d after %d", v/each, v%each, *seen)
 				} else {
-					*seen = v[1]
+					*seen = v % each
 				}
 			}
 			n += b.Len()

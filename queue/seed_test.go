@@ -177,35 +177,32 @@ func TestBatchTakesOneRangeOfTurns(t *testing.T) {
 		if s.name == "file" {
 			rounds = 15 // each request is flushed
 		}
-		topic := open(t, s, queue.Config[[2]int]{Partitions: parts})
+		topic := open(t, s, queue.Config[int]{Partitions: parts})
 		var running sync.WaitGroup
 		for p := range producers {
 			running.Go(func() { // ends after its rounds; waited for below
 				for i := range rounds {
-					batch := make([][2]int, size)
-					for j := range batch {
-						batch[j] = [2]int{p*rounds + i, j}
-					}
+					batch := seq(size*(p*rounds+i), size*(p*rounds+i+1))
 					if err := topic.Produce(t.Context(), batch...); err != nil {
 						t.Error(err)
 					}
-					if err := topic.Produce(t.Context(), [2]int{-1, 0}); err != nil {
+					if err := topic.Produce(t.Context(), -1); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
 		running.Wait()
-		where := map[[2]int]int{}
+		where := map[int]int{}
 		for p, events := range contents(t, topic) {
 			for _, e := range events {
 				where[e] = p
 			}
 		}
 		for request := range producers * rounds {
-			first := where[[2]int{request, 0}]
+			first := where[request*size]
 			for j := range size {
-				if p, ok := where[[2]int{request, j}]; !ok || p != (first+j)%parts {
+				if p, ok := where[request*size+j]; !ok || p != (first+j)%parts {
 					t.Fatalf("request %d: event %d in partition %d, the first in %d", request, j, p, first)
 				}
 			}

@@ -95,18 +95,18 @@ func TestSeekToTheEarliestMeetsCommits(t *testing.T) {
 
 // What a seek holds back for its own use comes back with it.
 func TestSeekThatFailsGivesBackWhatItHeld(t *testing.T) {
-	topic := quiet(t, Config[*int]{Capacity: 8, SegmentSize: 4}, false)
+	topic := quiet(t, Config[int]{Capacity: 8, SegmentSize: 4}, false)
 	g, err := topic.Group("g", GroupConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
-		if err := topic.Produce(t.Context(), new(int)); err != nil {
+		if err := topic.Produce(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- topic.Produce(context.Background(), new(int)) }() // ends with room, or with the topic
+	go func() { done <- topic.Produce(context.Background(), 1) }() // ends with room, or with the topic
 	for topic.budget.Waiting() == 0 {
 		if len(done) > 0 {
 			t.Fatal(<-done)

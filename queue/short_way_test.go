@@ -82,13 +82,13 @@ func TestShortWayOfPullGivesUncommittedEventsAgain(t *testing.T) {
 // nothing more and sleeps, and the second event lies there for good.
 func TestWakeUpIsLookedAtAfterThePublication(t *testing.T) {
 	const rounds = 300
-	topic := open(t, storages[0], queue.Config[[1 << 15]byte]{})
+	topic := open(t, storages[0], queue.Config[large]{})
 	c := group(t, topic, "g", queue.GroupConfig{AutoCommit: true, BatchMax: 1}).Consumer(0)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a guard; rounds take microseconds
 	defer cancel()
 	asked := make(chan struct{})
 	go func() { // ends after the last round or with ctx; the pulls below wait for what it does
-		var v [1 << 15]byte
+		var v large
 		for range rounds {
 			select {
 			case <-asked:
