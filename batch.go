@@ -9,9 +9,10 @@ import (
 	"unsafe"
 )
 
-// Batch is a run of events handed over in one call: the events of one
-// partition with the offsets [Offset(0), Offset(0)+Len), or containers of one
-// stream. A batch is a small value; copies share the same events.
+// Batch is a run of events handed over in one call: events of one partition
+// whose offsets rise, or containers of one stream. The offsets have no gap, so
+// they are [Offset(0), Offset(0)+Len), unless several workers share the
+// partition. A batch is a small value; copies share the same events.
 //
 // The values are not copied: [Batch.Values] is a view of the carrier's memory,
 // valid until a handler returns, or, for a pulled batch, until it is committed

@@ -48,8 +48,6 @@ func (l *lane[T]) begin() error {
 	l.cur.adopt()
 	if l.fan != nil {
 		l.fan = &fan[T]{}
-	} else if l.group.config.AutoCommit {
-		l.cur.completed = nil
 	}
 	c := settle.Config{Policy: l.group.policy(), Committed: l.cur.committed, Completed: l.cur.completed, Beside: l.fan != nil}
 	if l.park != nil {
@@ -287,7 +285,15 @@ func (l *lane[T]) commitNow(span settle.Span) error {
 	if err := l.machine.Settle(time.Time{}, span); err != nil {
 		return err
 	}
-	return l.cur.commit(l.machine.Committed())
+	before, to := l.cur.completed, l.machine.Committed()
+	if len(before) > 0 { // by several workers of an earlier run; to may lie behind them
+		l.cur.completed = l.machine.AppendCompleted(nil)
+	}
+	if err := l.cur.commit(to); err != nil {
+		l.cur.completed = before // it belongs to the commit that stays
+		return err
+	}
+	return nil
 }
 
 // afterAutoCommit gives back the memory of events that were committed before

@@ -238,9 +238,6 @@ func (p *pusher[T]) settle(j *job[T]) error {
 	}
 	clear(p.failed)
 	j.reset()
-	if j.lane.fan != nil { // now, when the commit has moved
-		j.note.clear()
-	}
 	return err
 }
 
@@ -249,7 +246,6 @@ func (p *pusher[T]) settle(j *job[T]) error {
 func (p *pusher[T]) abandon(j *job[T]) error {
 	l := j.lane
 	j.reset()
-	j.note.clear()
 	if p.inHand(l) {
 		return nil
 	}
@@ -279,7 +275,13 @@ func (p *pusher[T]) hasWork() bool {
 		return true
 	}
 	for _, l := range p.lanes {
-		if due, ok := l.machine.Due(); ok && !due.After(until) && !l.held() {
+		if l.held() {
+			continue
+		}
+		if due, ok := l.machine.Due(); ok && !due.After(until) {
+			return true
+		}
+		if l.fan != nil && len(l.fan.schedule.again) > 0 { // what was due waits for the rate
 			return true
 		}
 	}

@@ -23,10 +23,14 @@ type crew[T any] struct {
 	workers sync.WaitGroup
 }
 
-// gather makes the crew ready for a run.
+// gather makes the crew ready for a run. A job that was not settled has ended
+// the one before, and is forgotten.
 func (c *crew[T]) gather(n int) {
 	if n <= 1 {
 		return
+	}
+	for _, j := range c.jobs {
+		j.reset()
 	}
 	for len(c.jobs) < n {
 		j := &job[T]{}
@@ -138,6 +142,7 @@ func (p *pusher[T]) settleFlown(j *job[T]) error {
 	p.crew.flying--
 	p.crew.idle = append(p.crew.idle, j)
 	j.flying = false
+	defer j.note.clear() // it runs no more, though its settlement may fail, or panic in a logger
 	return p.settle(j)
 }
 
