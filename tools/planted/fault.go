@@ -48,6 +48,9 @@ type Edit struct {
 	Old, New string
 }
 
+// Key names the test that must fail, with its module and package.
+func (f *Fault) Key() string { return f.Module + " " + f.Package + " " + f.Test }
+
 var (
 	oldHeader = regexp.MustCompile(`^-- old (\S+) --$`)
 	testName  = regexp.MustCompile(`^(Test|Fuzz|Example)[A-Za-z0-9_]*$`)

@@ -163,8 +163,10 @@ func TestTheProductIsNotTouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(left) != 0 {
-		t.Errorf("%d files left behind", len(left))
+	for _, d := range left { // the runner keeps the pruned tests for the next fault
+		if strings.HasPrefix(d.Name(), "fault") {
+			t.Errorf("%s is left behind", d.Name())
+		}
 	}
 }
 

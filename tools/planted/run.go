@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,20 +32,28 @@ type Result struct {
 	Outcome string  `json:"result"`
 	How     string  `json:"how,omitempty"` // how the test failed: failed, panic or timeout
 	Reason  string  `json:"reason,omitempty"`
+	Whole   bool    `json:"whole,omitempty"` // compiled with every test of the package
 	Seconds float64 `json:"seconds"`
 }
 
 // Runner runs planted faults one after the other. It is not safe for
-// concurrent use.
+// concurrent use; several runners may run beside each other, as long as no two
+// of them run the same test.
 type Runner struct {
 	repo  *repo.Repo
 	dir   string           // for binaries and changed files
-	clean map[string]error // outcome of each test without a fault, by package and name
+	tests map[string]*test // by module, package and name
+}
+
+// test is a test without a fault.
+type test struct {
+	pruned map[string]string // overlay that leaves out the other tests, nil for none
+	err    error             // nil when it passes
 }
 
 // NewRunner returns a runner that keeps its files in dir.
 func NewRunner(r *repo.Repo, dir string) *Runner {
-	return &Runner{repo: r, dir: dir, clean: map[string]error{}}
+	return &Runner{repo: r, dir: dir, tests: map[string]*test{}}
 }
 
 // Run plants one fault and says what became of it.
@@ -52,6 +61,9 @@ func (r *Runner) Run(ctx context.Context, f Fault) Result {
 	start := time.Now()
 	result := Result{Fault: f.Name, Claim: f.Claim, Test: f.Package + " " + f.Test}
 	how, err := r.plant(ctx, f)
+	if t := r.tests[f.Key()]; t != nil {
+		result.Whole = t.pruned == nil
+	}
 	switch {
 	case errors.Is(err, errPassed):
 		result.Outcome, result.Reason = Missed, "the test passes with the fault planted"
@@ -82,9 +94,60 @@ func (r *Runner) plant(ctx context.Context, f Fault) (how string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := r.cleanRun(ctx, m, f, dir); err != nil {
-		return "", fmt.Errorf("without the fault: %w", err)
+	clean := r.clean(ctx, m, f)
+	if clean.err != nil {
+		return "", fmt.Errorf("without the fault: %w", clean.err)
 	}
+	overlay := maps.Clone(clean.pruned)
+	if overlay == nil {
+		overlay = replaced
+	}
+	maps.Copy(overlay, replaced)
+	binary, err := r.build(ctx, m, f, dir, overlay)
+	if err != nil {
+		return "", fmt.Errorf("with the fault: %w", err)
+	}
+	return r.test(ctx, m, f, binary)
+}
+
+// clean makes sure, once per test, that it runs and passes without a fault, and
+// finds out whether it compiles without the other tests of its package.
+func (r *Runner) clean(ctx context.Context, m repo.Module, f Fault) *test {
+	t, known := r.tests[f.Key()]
+	if known {
+		return t
+	}
+	t = &test{}
+	r.tests[f.Key()] = t
+	dir, err := os.MkdirTemp(r.dir, "clean")
+	if err != nil {
+		t.err = err
+		return t
+	}
+	var binary string
+	if t.pruned, err = prune(filepath.Join(m.Dir, filepath.FromSlash(f.Package)), f.Test, dir); err == nil {
+		binary, err = r.build(ctx, m, f, dir, t.pruned)
+	}
+	if err != nil {
+		t.pruned = nil
+		if binary, err = r.build(ctx, m, f, dir, nil); err != nil {
+			t.err = err
+			return t
+		}
+	}
+	how, err := r.test(ctx, m, f, binary)
+	switch {
+	case err == nil:
+		t.err = fmt.Errorf("%s fails (%s)", f.Test, how)
+	case !errors.Is(err, errPassed):
+		t.err = err
+	}
+	_ = os.Remove(binary) // large, and not needed again
+	return t
+}
+
+// build compiles the tests of the fault's package, with files replaced.
+func (r *Runner) build(ctx context.Context, m repo.Module, f Fault, dir string, replaced map[string]string) (string, error) {
 	overlay := filepath.Join(dir, "overlay.json")
 	data, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {
@@ -93,37 +156,8 @@ func (r *Runner) plant(ctx context.Context, f Fault) (how string, err error) {
 	if err := os.WriteFile(overlay, data, 0o644); err != nil {
 		return "", err
 	}
-	binary, err := r.build(ctx, m, f, dir, "-overlay", overlay)
-	if err != nil {
-		return "", fmt.Errorf("with the fault: %w", err)
-	}
-	return r.test(ctx, m, f, binary)
-}
-
-// cleanRun makes sure, once per test, that it runs and passes without a fault.
-func (r *Runner) cleanRun(ctx context.Context, m repo.Module, f Fault, dir string) error {
-	key := f.Module + " " + f.Package + " " + f.Test
-	err, known := r.clean[key]
-	if known {
-		return err
-	}
-	binary, err := r.build(ctx, m, f, dir)
-	if err == nil {
-		var how string
-		if how, err = r.test(ctx, m, f, binary); errors.Is(err, errPassed) {
-			err = nil
-		} else if err == nil {
-			err = fmt.Errorf("%s fails (%s)", f.Test, how)
-		}
-	}
-	r.clean[key] = err
-	return err
-}
-
-func (r *Runner) build(ctx context.Context, m repo.Module, f Fault, dir string, args ...string) (string, error) {
-	binary := filepath.Join(dir, fmt.Sprintf("planted%d.test", len(args)))
-	args = append(append([]string{"test", "-c", "-vet=off", "-o", binary}, args...), f.Package)
-	_, err := r.repo.Go(ctx, m, []string{"CGO_ENABLED=0"}, args...)
+	binary := filepath.Join(dir, "planted.test")
+	_, err = r.repo.Go(ctx, m, []string{"CGO_ENABLED=0"}, "test", "-c", "-vet=off", "-o", binary, "-overlay", overlay, f.Package)
 	return binary, err
 }
 

@@ -1,8 +1,8 @@
-// Command planted plants one fault at a time into the product and shows that a
-// named test turns red by it (see package planted). It prints one line of JSON
-// per fault and exits 1 when a fault was missed or says nothing.
+// Command planted plants faults into the product, each for itself, and shows
+// that a named test turns red by it (see package planted). It prints one line
+// of JSON per fault and exits 1 when a fault was missed or says nothing.
 //
-//	go run ./cmd/planted [-list] [-dir FOLDER] [NAME...]
+//	go run ./cmd/planted [-list] [-p N] [-dir FOLDER] [NAME...]
 package main
 
 import (
@@ -15,7 +15,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/penstock/penstock/tools/internal/repo"
@@ -25,16 +27,17 @@ import (
 func main() {
 	list := flag.Bool("list", false, "only list the faults")
 	dir := flag.String("dir", "", "folder of the fault files (default tools/planted/faults)")
+	beside := flag.Int("p", runtime.NumCPU(), "how many faults are tried at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *dir, *list, flag.Args(), os.Stdout); err != nil {
+	if err := run(ctx, *dir, *list, *beside, flag.Args(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "planted:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dir string, list bool, names []string, w io.Writer) error {
+func run(ctx context.Context, dir string, list bool, beside int, names []string, w io.Writer) error {
 	r, err := repo.Find(".")
 	if err != nil {
 		return err
@@ -55,39 +58,88 @@ func run(ctx context.Context, dir string, list bool, names []string, w io.Writer
 		}
 		return nil
 	}
-	return plant(ctx, r, faults, w)
+	return plant(ctx, r, faults, beside, w)
 }
 
-// plant runs the faults and writes their results.
-func plant(ctx context.Context, r *repo.Repo, faults []planted.Fault, w io.Writer) error {
+// plant runs the faults, those of one test one after the other and the tests
+// beside each other, and writes each result when it is there.
+func plant(ctx context.Context, r *repo.Repo, faults []planted.Fault, beside int, w io.Writer) error {
+	if len(faults) == 0 {
+		return errors.New("no faults")
+	}
 	temp, err := os.MkdirTemp("", "planted")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
-	runner := planted.NewRunner(r, temp)
-	out := json.NewEncoder(w)
-	out.SetEscapeHTML(false)
-	bad := 0
-	for _, f := range faults {
-		result := runner.Run(ctx, f)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if result.Outcome != planted.Caught {
-			bad++
-		}
-		if err := out.Encode(result); err != nil {
-			return err
-		}
+	groups := byTest(faults)
+	results := make(chan planted.Result, len(faults))
+	work := make(chan []planted.Fault, len(groups))
+	for _, g := range groups {
+		work <- g
 	}
-	if len(faults) == 0 {
-		return errors.New("no faults")
+	close(work)
+	var running sync.WaitGroup
+	for range min(max(1, beside), len(groups)) {
+		running.Go(func() { // ends with the work or ctx; waited for by the next
+			runner := planted.NewRunner(r, temp)
+			for g := range work {
+				for _, f := range g {
+					if result := runner.Run(ctx, f); ctx.Err() == nil {
+						results <- result
+					}
+				}
+			}
+		})
 	}
-	if bad > 0 {
+	go func() { // ends with the workers; the loop below waits for it
+		running.Wait()
+		close(results)
+	}()
+	bad, err := report(results, w)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return err
+	case bad > 0:
 		return fmt.Errorf("%d of %d faults were not caught", bad, len(faults))
 	}
 	return nil
+}
+
+// report writes the results until there are no more, and counts those that are
+// not as they should be.
+func report(results <-chan planted.Result, w io.Writer) (bad int, err error) {
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	for result := range results {
+		if result.Outcome != planted.Caught {
+			bad++
+		}
+		err = errors.Join(err, out.Encode(result))
+	}
+	return bad, err
+}
+
+// byTest puts the faults that one test must notice together. Tests of packages
+// with more faults come first, so that the long ones do not stand at the end.
+func byTest(faults []planted.Fault) [][]planted.Fault {
+	var groups [][]planted.Fault
+	at := map[string]int{}
+	in := map[string]int{}
+	for _, f := range faults {
+		in[f.Package]++
+		i, ok := at[f.Key()]
+		if !ok {
+			i = len(groups)
+			at[f.Key()] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], f)
+	}
+	slices.SortStableFunc(groups, func(a, b []planted.Fault) int { return in[b[0].Package] - in[a[0].Package] })
+	return groups
 }
 
 // choose returns the faults with the given names, all for no names.

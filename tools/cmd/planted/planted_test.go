@@ -21,3 +21,20 @@ func TestFaultsAreChosenByName(t *testing.T) {
 		t.Error("an unknown fault is accepted")
 	}
 }
+
+func TestFaultsOfOneTestStayTogether(t *testing.T) {
+	got := byTest([]planted.Fault{
+		{Name: "a", Package: "./p", Test: "TestA"}, {Name: "b", Package: "./q", Test: "TestA"},
+		{Name: "c", Package: "./q", Test: "TestB"}, {Name: "d", Package: "./q", Test: "TestA"},
+	})
+	var names string
+	for _, g := range got {
+		for _, f := range g {
+			names += f.Name
+		}
+		names += " "
+	}
+	if names != "bd c a " {
+		t.Errorf("%q, want the faults of ./q first, those of one test together", names)
+	}
+}
