@@ -11,7 +11,7 @@ const (
 	// FlushBytes: the largest size in bytes was reached.
 	FlushBytes
 	// FlushLinger: nothing more was there, and the time to wait for more was
-	// over, or there is none.
+	// over, or there is none, or as many as are waited for were there.
 	FlushLinger
 	// FlushRetry: the events failed before and come again.
 	FlushRetry

@@ -46,12 +46,14 @@ type Consumer[T any] struct {
 	pending []uint64   // partitions to look at, a bit each
 	last    *cursor[T] // of the last pull, until Commit
 	ticket  ticket     // for the group's rate
+	shaping            // of its batches
 }
 
 func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
 	c := &Consumer[T]{group: g, cursors: cursors, waker: seglog.NewWaker(len(cursors))}
 	c.budget, c.max, c.auto = g.topic.budget, g.config.BatchMax, g.config.AutoCommit
 	c.pending = make([]uint64, c.waker.Words())
+	c.shaping = newShaping(&g.config, len(cursors))
 	for i, cur := range cursors {
 		cur.place, cur.next = i, cursors[(i+1)%len(cursors)]
 		c.mark(i)
@@ -81,7 +83,7 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	read := cur.read
 	way := c.way.Load()
 	if max <= 0 || read+penstock.Offset(max) > cur.smooth || way == everyStep {
-		return c.pull(max)
+		return c.pull(max, false)
 	}
 	c.now = cur.next
 	cur.delivery.First = read
@@ -104,12 +106,13 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	return b, true, nil
 }
 
-// pull is TryPull with every step.
-func (c *Consumer[T]) pull(max int) (b Batch[T], ok bool, err error) {
+// pull is TryPull with every step. With linger set, a batch that is not full
+// waits for more, and the caller has collected the dirty bits.
+func (c *Consumer[T]) pull(max int, linger bool) (b Batch[T], ok bool, err error) {
 	if err := c.enter(); err != nil {
 		return b, false, err
 	}
-	cur, values, err := c.next(max)
+	cur, values, err := c.next(max, linger)
 	if values == nil {
 		return b, false, err
 	}
@@ -118,22 +121,30 @@ func (c *Consumer[T]) pull(max int) (b Batch[T], ok bool, err error) {
 }
 
 // Pull returns the next batch of at most BatchMax events, and waits while there
-// is none. It returns an error that matches ctx.Err() and its cause when ctx
-// has ended, also when events are there, and the errors of TryPull.
+// is none; with GroupConfig.Linger also while it is not full. It returns an
+// error that matches ctx.Err() and its cause when ctx has ended, also when
+// events are there, and the errors of TryPull.
 func (c *Consumer[T]) Pull(ctx context.Context) (Batch[T], error) {
+	return c.pullAtMost(ctx, c.max)
+}
+
+func (c *Consumer[T]) pullAtMost(ctx context.Context, max int) (Batch[T], error) {
 	if ctx.Err() != nil {
 		return Batch[T]{}, penstock.ContextError(ctx)
 	}
-	b, ok, err := c.TryPull(c.max)
+	if c.shaped && c.group.config.Linger > 0 {
+		return c.pullFull(ctx, max)
+	}
+	b, ok, err := c.TryPull(max)
 	if ok || err != nil {
 		return b, err
 	}
-	return c.wait(ctx)
+	return c.wait(ctx, max)
 }
 
 // wait is Pull where nothing was there. It does not sleep while a partition is
 // pending: its bit was taken by a look that had passed it already.
-func (c *Consumer[T]) wait(ctx context.Context) (Batch[T], error) {
+func (c *Consumer[T]) wait(ctx context.Context, max int) (Batch[T], error) {
 	for {
 		if c.group.control.busy.Load() {
 			if err := c.waitHeld(ctx); err != nil {
@@ -147,7 +158,7 @@ func (c *Consumer[T]) wait(ctx context.Context) (Batch[T], error) {
 		if ctx.Err() != nil {
 			return Batch[T]{}, penstock.ContextError(ctx)
 		}
-		if b, ok, err := c.pull(c.max); ok || err != nil {
+		if b, ok, err := c.pull(max, false); ok || err != nil {
 			return b, err
 		}
 	}
@@ -212,7 +223,7 @@ func (c *Consumer[T]) liven() {
 	default:
 		c.way.Store(autoCommits)
 	}
-	if c.group.closed.Load() || c.group.control.busy.Load() {
+	if c.group.closed.Load() || c.group.control.busy.Load() || c.shaped && c.group.config.BatchBytes > 0 {
 		c.halt()
 	}
 	for _, cur := range c.cursors {
@@ -253,7 +264,10 @@ func (c *Consumer[T]) enter() error {
 }
 
 // next takes the next events of the first partition, in turn, that has any.
-func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
+// With linger set, one that waits for more has none, and what came since the
+// caller collected the dirty bits is left to the next look. The reason of the
+// batches of the short way is the one that stands here: they are always full.
+func (c *Consumer[T]) next(max int, linger bool) (*cursor[T], []T, error) {
 	if max <= 0 {
 		return nil, nil, nil
 	}
@@ -265,17 +279,28 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 		if c.group.control.held(cur.part.index) {
 			continue
 		}
+		waits := linger
 		if cur.read >= cur.sweepAt || cur.read != cur.committed {
+			waits = linger && cur.read == cur.committed // what comes again does not
 			c.startOver(i, cur)
 		}
-		if int(cur.limit-cur.read) < max && c.fresh(i) {
+		if waits && c.filling(i, max) {
+			continue
+		}
+		if int(cur.limit-cur.read) < max && (linger && c.isPending(i) || !linger && c.fresh(i)) {
 			if err := c.refill(i, cur, max); err != nil {
 				return nil, nil, err
 			}
 		}
-		n := max
+		n, why := max, penstock.FlushCount
+		if c.shaped {
+			var err error
+			if n, why, err = c.shape(i, max, waits); err != nil {
+				return nil, nil, err
+			}
+		}
 		if c.group.control.bucket != nil {
-			if n = c.allow(cur, max); n == 0 {
+			if n = c.allow(cur, n); n == 0 {
 				if c.ticket.limited {
 					c.now = cur
 					return nil, nil, nil
@@ -287,6 +312,10 @@ func (c *Consumer[T]) next(max int) (*cursor[T], []T, error) {
 		if values == nil {
 			continue
 		}
+		if len(values) < max && why == penstock.FlushCount {
+			why = penstock.FlushLinger
+		}
+		cur.delivery.Reason = why
 		if !c.auto {
 			c.last = cur
 			return cur, values, nil

@@ -36,8 +36,20 @@ type GroupConfig struct {
 	// the number of partitions.
 	Consumers int
 	// BatchMax is the largest batch in events; default 100. It is an
-	// upper bound: what is there is delivered at once.
+	// upper bound: without Linger, what is there is delivered at once.
 	BatchMax int
+	// BatchBytes is the largest batch in bytes, unless a single event is
+	// larger; 0 is no limit. It needs the topic's Config.Size. A pull whose
+	// Size panics returns a [penstock.PanicError] and takes nothing. Readers
+	// are not limited.
+	BatchBytes penstock.Bytes
+	// Linger is how long a batch waits for more events after its first one was
+	// seen, by Run or by a consumer's Pull; 0 delivers what is there. A batch
+	// of BatchMin events waits no longer; default is BatchMax. What comes again
+	// does not wait, and TryPull and readers never do. [penstock.Batch.Reason]
+	// tells why a batch is as large as it is.
+	Linger   time.Duration
+	BatchMin int
 	// AutoCommit commits a batch before the application sees it: at the pull,
 	// or before Run calls the handler. Delivery is then at most once.
 	AutoCommit bool
@@ -54,12 +66,6 @@ type GroupConfig struct {
 
 	// The rest is for Run.
 
-	// BatchBytes is the largest batch in bytes, unless a single event is
-	// larger; 0 is no limit. It needs the topic's Config.Size.
-	BatchBytes penstock.Bytes
-	// Linger is how long a batch that is not full waits for more events after
-	// its first one was seen; 0 delivers what is there.
-	Linger time.Duration
 	// Workers is how many calls of the handler a consumer makes at a time, on as
 	// many goroutines; 0 and 1 are one, at most 4,096. See [Group.Run] for the
 	// order that is kept.
@@ -100,7 +106,10 @@ func (c *GroupConfig) validate(partitions int, sized bool) error {
 	if c.Start > Latest {
 		return &penstock.FieldError{Field: "Start", Reason: fmt.Sprintf("%d is neither Earliest nor Latest", uint8(c.Start))}
 	}
-	return c.validatePush(sized)
+	if err := c.validateSize(sized); err != nil {
+		return err
+	}
+	return c.validatePush()
 }
 
 // Ways to use a group. The first use decides.

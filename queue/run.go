@@ -269,14 +269,8 @@ func (g *Group[T]) policy() settle.Policy {
 
 // validatePush fills the defaults of the fields that only Run uses, and names
 // the first bad one.
-func (c *GroupConfig) validatePush(sized bool) error {
+func (c *GroupConfig) validatePush() error {
 	switch {
-	case c.BatchBytes < 0:
-		return &penstock.FieldError{Field: "BatchBytes", Reason: fmt.Sprintf("%d is negative", int64(c.BatchBytes))}
-	case c.BatchBytes > 0 && !sized:
-		return &penstock.FieldError{Field: "BatchBytes", Reason: "the topic's Config.Size, which tells the size of an event, is nil"}
-	case c.Linger < 0:
-		return &penstock.FieldError{Field: "Linger", Reason: c.Linger.String() + " is negative"}
 	case c.Drain < 0:
 		return &penstock.FieldError{Field: "Drain", Reason: c.Drain.String() + " is negative"}
 	}

@@ -51,7 +51,7 @@ func (l *lane[T]) nextForWorker(j *job[T], idle int, stopping bool) (bool, error
 		return false, nil
 	}
 	n := max
-	if !retries && c.Linger > 0 && s.ready < max && (c.BatchBytes == 0 || s.readyBytes < c.BatchBytes) {
+	if !retries && c.Linger > 0 && s.ready < min(max, c.BatchMin) && (c.BatchBytes == 0 || s.readyBytes < c.BatchBytes) {
 		if until := time.Unix(0, s.fresh[0].first().taken).Add(c.Linger); now.Before(until) {
 			l.lingerUntil = until
 			return false, nil

@@ -34,9 +34,7 @@ type lane[T any] struct {
 	storeAt     time.Time      // zero while nothing is to be stored
 	troubled    bool           // an event failed and is not settled
 	reason      penstock.FlushReason
-	sizedFrom   penstock.Offset // sized events from here on have sizedBytes
-	sized       int
-	sizedBytes  penstock.Bytes
+	sizing      sizing
 
 	drained atomic.Int64                   // events settled since intake ended; read by others
 	waiting atomic.Int64                   // events that failed and are not in hand; read by others
@@ -126,7 +124,7 @@ func (l *lane[T]) next(j *job[T], idle int, stopping bool) (bool, error) {
 	n = l.cutToBytes(n)
 	if again {
 		l.reason = penstock.FlushRetry
-	} else if l.reason == penstock.FlushLinger && l.lingers(now) {
+	} else if l.reason == penstock.FlushLinger && n < l.group.config.BatchMin && l.lingers(now) {
 		return false, nil
 	}
 	if n = l.allow(n, again); n == 0 {
@@ -163,7 +161,7 @@ func (l *lane[T]) filling(now time.Time, max int) bool {
 		return false
 	}
 	n := l.cur.readable()
-	return n > 0 && n < max && l.lingers(now)
+	return n > 0 && n < min(max, l.group.config.BatchMin) && l.lingers(now)
 }
 
 // lingers reports whether Linger still runs for the events that are there, and
@@ -180,29 +178,16 @@ func (l *lane[T]) lingers(now time.Time) bool {
 }
 
 // cutToBytes returns how many of the next n events fit BatchBytes, at least
-// one. What was summed up is kept while the batch waits for more.
+// one.
 func (l *lane[T]) cutToBytes(n int) int {
 	limit := l.group.config.BatchBytes
 	if limit == 0 {
 		return n
 	}
-	if l.sizedFrom != l.cur.read || l.sized > n {
-		l.sizedFrom, l.sized, l.sizedBytes = l.cur.read, 0, 0
-	}
 	first := int(l.cur.read - l.cur.win.First)
-	for l.sized < n {
-		size := max(0, l.group.topic.config.Size(l.cur.win.Values[first+l.sized]))
-		if l.sized > 0 && size > limit-l.sizedBytes {
-			l.reason = penstock.FlushBytes
-			return l.sized
-		}
-		l.sized++
-		if size >= limit-l.sizedBytes {
-			l.sizedBytes = limit
-			l.reason = penstock.FlushBytes
-			return l.sized
-		}
-		l.sizedBytes += size
+	n, full := cut(&l.sizing, l.cur.read, l.cur.win.Values[first:first+n], limit, l.group.topic.config.Size)
+	if full {
+		l.reason = penstock.FlushBytes
 	}
 	return n
 }

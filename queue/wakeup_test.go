@@ -30,7 +30,7 @@ func TestArrivalBehindTheLookIsNotSleptOver(t *testing.T) {
 		c.fresh(1) // the look at partition 1, after that at partition 0
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		b, err := c.wait(ctx)
+		b, err := c.wait(ctx, c.max)
 		if err != nil || b.Value(0) != 7 {
 			t.Fatalf("waiting with an event there: %v", err)
 		}
