@@ -58,6 +58,7 @@ var metrics = []metric{
 	}),
 	topicMetric("capacity_bytes", "gauge", "Limit of the used bytes. Not there when unbounded.", func(s *Stats) []labelled { return known(float64(s.CapacityBytes)) }),
 	topicMetric("waiting_producers", "gauge", "Requests of producers in line for capacity.", func(s *Stats) []labelled { return one(float64(s.WaitingProducers)) }),
+	topicMetric("key_panics_total", "counter", "Looks at events on which Config.Key panicked.", func(s *Stats) []labelled { return one(float64(s.KeyPanics)) }),
 	topicMetric("partitions", "gauge", "Partitions.", func(s *Stats) []labelled { return one(float64(len(s.Partitions))) }),
 	topicMetric("faulted_partitions", "gauge", "Partitions on disk that take no events: damage, or a write that failed.", func(s *Stats) []labelled {
 		n := 0
@@ -194,15 +195,16 @@ func (m *metric) write(b *strings.Builder, begun *bool, labels string, values []
 var labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // escapeLabel writes a name as the value of a label. The format is UTF-8; a
-// byte that is not becomes the text \xff, so that such names stay apart.
+// byte that is not becomes the text \xff, and a backslash before an x becomes
+// \x5c, so that no two names have one label.
 func escapeLabel(s string) string {
-	if utf8.ValidString(s) {
+	if utf8.ValidString(s) && !strings.Contains(s, `\x`) {
 		return labelEscapes.Replace(s)
 	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
-		if r == utf8.RuneError && n == 1 {
+		if r == utf8.RuneError && n == 1 || strings.HasPrefix(s, `\x`) {
 			fmt.Fprintf(&b, `\\x%02x`, s[0])
 		} else {
 			b.WriteString(labelEscapes.Replace(s[:n]))

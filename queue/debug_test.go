@@ -332,7 +332,7 @@ func TestStoredGroupThatIsNotOpenIsShown(t *testing.T) {
 // names that are not meant well: markup, quotes, a line break, a label's end,
 // bytes that are not UTF-8.
 var badNames = []string{
-	`<script>alert(1)</script>`, `"onmouseover="alert(1)`, `a'b&amp;"c`, "line\nbreak", `x",topic="y"} 1`, `back\slash`, "\xff\xfe", "</style></title><b>", "ünïcödé 事件", "\x00\x1b[31m\u0085\uFFFE",
+	`<script>alert(1)</script>`, `"onmouseover="alert(1)`, `a'b&amp;"c`, "line\nbreak", `x",topic="y"} 1`, `back\slash`, `\xff`, "\xff", "\xff\xfe", "</style></title><b>", "ünïcödé 事件", "\x00\x1b[31m\u0085\uFFFE",
 }
 
 func TestNamesAreEscaped(t *testing.T) {
@@ -358,9 +358,12 @@ func TestNamesAreEscaped(t *testing.T) {
 		labels[s.labels["group"]] = true
 	}
 	for _, name := range badNames {
-		if utf8.ValidString(name) && !labels["group-"+name] {
+		if utf8.ValidString(name) && !strings.Contains(name, `\x`) && !labels["group-"+name] {
 			t.Errorf("the metrics do not name %q", name)
 		}
+	}
+	if !labels[`group-\x5cxff`] {
+		t.Errorf("the metrics do not tell the text %q from the byte", `\xff`)
 	}
 	if !labels[`group-\xff\xfe`] {
 		t.Error("the metrics do not name the group whose name is not UTF-8")

@@ -259,6 +259,32 @@ func (p *parking[T]) madeRoom() {
 	}
 }
 
+// forsake empties the retry log of a partition that was sought. A seek is
+// refused while anything is parked, so what is there was parked after it had
+// looked, and belongs to what the seek abandons. The owner calls it.
+func (k *parkedLane[T]) forsake() error {
+	if !k.busy {
+		return nil
+	}
+	if err := k.end(); err != nil {
+		return err
+	}
+	entries, err := k.log.load()
+	if err != nil {
+		return err
+	}
+	gone := make([]settle.Entry, len(entries))
+	for i := range entries {
+		gone[i] = settle.Entry{Seq: uint64(i + 1), Offset: entries[i].Offset, Key: entries[i].Key, Gone: true}
+	}
+	if err := k.log.append(gone, nil); err != nil { // on a full disk they stay, and come again
+		return err
+	}
+	k.log.drain()
+	_, err = k.log.logged()
+	return err
+}
+
 // end waits for the retry log at the end of a run.
 func (k *parkedLane[T]) end() error {
 	if !k.busy {

@@ -61,6 +61,17 @@ func (g *Group[T]) refuseParked() error {
 		g.name, count(uint64(events), "event", "events"), penstock.ErrExists)
 }
 
+// refuseLeft is refuseParked for a seek of a group that nobody has used since it
+// was opened: what an earlier process has parked is not known yet.
+func (g *Group[T]) refuseLeft() error {
+	g.left.mu.Lock()
+	defer g.left.mu.Unlock()
+	if !g.left.some || g.use.Load() != unused {
+		return nil
+	}
+	return g.refuseParked()
+}
+
 // restored returns the entries as this run takes them up. An event that was
 // given up, in a group that has no DeadLetter any more, is retried like every
 // other one there. A due time of a clock that was wrong, or of a longer

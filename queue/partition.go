@@ -25,6 +25,7 @@ type partition[T any] struct {
 
 	// returned is how far capacity was given back; guarded by the budget.
 	returned penstock.Offset
+	debt     debt
 
 	// wakers is replaced as a whole when a consumer comes or goes, so that
 	// producers go through it without a lock (BQ-83). It is replaced with

@@ -149,9 +149,11 @@ func seconds(s float64) time.Duration {
 type topicSeen struct {
 	opened  time.Time
 	refused atomic.Uint64 // events
-	meter   meter
-	number  uint64 // in the registry; 0 when it is not there
-	dropped runtime.Cleanup
+	// keyPanics counts looks at events on which Config.Key panicked.
+	keyPanics atomic.Uint64
+	meter     meter
+	number    uint64 // in the registry; 0 when it is not there
+	dropped   runtime.Cleanup
 }
 
 // look begins to watch a topic, whose partitions stand.

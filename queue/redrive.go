@@ -20,7 +20,7 @@ const RedrivenHeader = "penstock-redriven"
 const (
 	redriveBatch = 100
 	// requeueWait is how long Redrive waits for room in the dead-letter topic for
-	// what stays there: only its own commits make some.
+	// what stays there, while another group holds it full.
 	requeueWait = time.Second
 )
 
@@ -62,7 +62,9 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 // crash in between sends it twice: at least once. What is skipped, or cannot be
 // sent, is appended to the dead-letter topic again before it is committed: it
 // stays there, behind the others, and nothing is lost. Other groups of that
-// topic see it once more.
+// topic see it once more. In a topic with a capacity it takes over the room that
+// it has, so that a full one can be redriven too, unless another group holds it
+// full: then Redrive waits a second for room, and ends.
 //
 // The event goes back as it was produced: id, time, key, headers and value. Its
 // Attempt is 0, since it is delivered anew; its Origin stays, and
@@ -91,6 +93,7 @@ type redrive[T any] struct {
 	to     map[string]*Topic[T]
 	begin  time.Time
 	report RedriveReport
+	reader *Reader[T] // of the partition that is looked at
 }
 
 func (r *redrive[T]) validate() error {
@@ -141,6 +144,7 @@ func (r *redrive[T]) partition(ctx context.Context, partition int, end penstock.
 		return err
 	}
 	defer reader.Close() // returns nil
+	r.reader = reader
 	for reader.Next() < end && r.report.total() < r.config.Max {
 		if err := penstock.ContextError(ctx); err != nil {
 			return err
@@ -203,7 +207,7 @@ func (r *redrive[T]) batch(ctx context.Context, b penstock.Batch[T]) (int, error
 			}
 			end++
 		}
-		n, err := r.send(ctx, to, events[i:end])
+		n, err := r.send(ctx, to, events[i:end], b.Offset(i))
 		i += n
 		if err != nil {
 			return i, err
@@ -241,11 +245,12 @@ func (r *redrive[T]) runMax() int {
 	return max(1, min(redriveBatch, int(r.config.Rate/10)))
 }
 
-// send sends events to one topic, or leaves the one that has none, and returns
-// how many of them are finished.
-func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.Event[T]) (int, error) {
+// send sends events, of which the first is the dead letter at an offset, to one
+// topic, or leaves the one that has none, and returns how many of them are
+// finished.
+func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.Event[T], at penstock.Offset) (int, error) {
 	if to == nil {
-		return r.leave(ctx, events[0])
+		return r.leave(ctx, events[0], at)
 	}
 	if r.config.DryRun {
 		r.report.Redriven += len(events)
@@ -272,10 +277,10 @@ func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.E
 	case err == nil || n > 0 || !isRefusal(err): // after n > 0 the rest tells by itself
 		return n, errIf(n == 0, err)
 	case len(events) > 1: // which of them it is
-		return r.send(ctx, to, events[:1])
+		return r.send(ctx, to, events[:1], at)
 	}
 	r.from.topic.logger.Warn("a dead letter cannot go back", "offset", uint64(events[0].Origin.Offset), "topic", to.config.Name, "err", err)
-	return r.keep(ctx, events[0], &r.report.Failed)
+	return r.keep(ctx, events[0], at, &r.report.Failed)
 }
 
 func errIf(yes bool, err error) error {
@@ -293,24 +298,48 @@ func isRefusal(err error) bool {
 
 // leave keeps an event among the dead letters that the filter or its origin
 // keeps there.
-func (r *redrive[T]) leave(ctx context.Context, e penstock.Event[T]) (int, error) {
+func (r *redrive[T]) leave(ctx context.Context, e penstock.Event[T], at penstock.Offset) (int, error) {
 	if e.Origin == nil || r.to[e.Origin.Topic] == nil {
-		return r.keep(ctx, e, &r.report.Failed)
+		return r.keep(ctx, e, at, &r.report.Failed)
 	}
-	return r.keep(ctx, e, &r.report.Skipped)
+	return r.keep(ctx, e, at, &r.report.Skipped)
 }
 
-// keep appends an event to the dead letters again and counts it.
-func (r *redrive[T]) keep(ctx context.Context, e penstock.Event[T], count *int) (int, error) {
+// keep appends the dead letter at an offset to the dead letters again and
+// counts it.
+func (r *redrive[T]) keep(ctx context.Context, e penstock.Event[T], at penstock.Offset, count *int) (int, error) {
 	if !r.config.DryRun {
-		ctx, cancel := context.WithTimeout(ctx, requeueWait)
-		defer cancel()
-		if err := r.from.topic.ProduceEvents(ctx, e); err != nil {
+		if err := r.append(ctx, e, at); err != nil {
 			return 0, fmt.Errorf("keep a dead letter that does not go back: %w", err)
 		}
 	}
 	*count++
 	return 1, nil
+}
+
+// append appends the dead letter at an offset to its topic again. In a topic
+// with a capacity, where nobody but this group keeps it, it takes over the room
+// that it has, and is committed at once: a full topic would have none, and only
+// that commit makes some.
+func (r *redrive[T]) append(ctx context.Context, e penstock.Event[T], at penstock.Offset) error {
+	t, p := r.from.topic, r.reader.cursor.part
+	if t.budget == nil {
+		return t.ProduceEvents(ctx, e)
+	}
+	if r.reader.Committed() < at {
+		if err := r.reader.Commit(at); err != nil { // what lies before it is finished
+			return err
+		}
+	}
+	if p.marks.Committed() == at {
+		if err := t.produceInStead(ctx, p, e); err != nil {
+			return err
+		}
+		return r.reader.Commit(at + 1)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requeueWait)
+	defer cancel()
+	return t.ProduceEvents(ctx, e)
 }
 
 // asProduced returns the event as it goes back.

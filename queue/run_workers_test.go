@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -545,6 +546,8 @@ func TestKeyFunctionThatPanicsOnAWorker_FM101(t *testing.T) {
 			}
 			return workKey(v)
 		}
+		var lines bytes.Buffer
+		c.Logger = textLogger(&lines)
 		topic := open(t, s, c)
 		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 2, Workers: 2})
 		produce(t, topic, events(3, "a", "b", "c")...)
@@ -560,6 +563,12 @@ func TestKeyFunctionThatPanicsOnAWorker_FM101(t *testing.T) {
 			t.Errorf("%d handled, want 9", handled.Load())
 		}
 		wantCommitted(t, g, 9)
+		if st := topic.Stats(); st.KeyPanics < 3 || !strings.Contains(st.Why, "Config.Key has panicked") {
+			t.Errorf("%d panics counted, at least 3 befell; why: %s", st.KeyPanics, st.Why)
+		}
+		if n := strings.Count(lines.String(), "Config.Key panicked"); n != 1 {
+			t.Errorf("%d lines of the log tell of the panics, want one", n)
+		}
 	})
 }
 

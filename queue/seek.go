@@ -156,6 +156,9 @@ func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) (p
 	case g.parkedStats().Keys > 0:
 		return fmt.Errorf("the group has parked events: %w", penstock.ErrExists)
 	}
+	if err := g.refuseLeft(); err != nil {
+		return err
+	}
 	old := c.shown()
 	given := t.budget != nil
 	// The range stays as it is until the new hold stands: commits that come
@@ -244,7 +247,7 @@ func (c *Consumer[T]) adopt() {
 // adopt begins again where the lane was sought. What was in hand is abandoned.
 func (l *lane[T]) adopt() error {
 	if l.park != nil {
-		if err := l.park.end(); err != nil {
+		if err := l.park.forsake(); err != nil {
 			return err
 		}
 	}

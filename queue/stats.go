@@ -26,6 +26,10 @@ type Stats struct {
 	WhenFull      WhenFull
 
 	WaitingProducers int // requests in line for capacity
+	// KeyPanics is how often Config.Key panicked when an event was read, since
+	// Open: such an event counts as one without a key. An event that is looked at
+	// several times counts each time; only the first is logged.
+	KeyPanics uint64
 
 	// Rates of the appends and of what all groups have committed.
 	Rates
@@ -124,6 +128,7 @@ func (t *Topic[T]) Stats() Stats {
 	s := Stats{
 		Name: t.config.Name, Storage: "memory", Age: now.Sub(t.seen.opened), Closed: t.closed.Load(),
 		Capacity: t.config.Capacity, CapacityBytes: t.config.CapacityBytes, Refused: t.seen.refused.Load(), WhenFull: t.config.WhenFull,
+		KeyPanics: t.seen.keyPanics.Load(),
 	}
 	if t.budget != nil {
 		s.WaitingProducers = t.budget.Waiting()

@@ -131,11 +131,13 @@ func (t *Topic[T]) refill() (int, penstock.Bytes) {
 	n, bytes := 0, penstock.Bytes(0)
 	for _, p := range t.parts {
 		if mark := p.marks.Committed(); mark > p.returned {
-			n += int(mark - p.returned)
+			free, size := int(mark-p.returned), penstock.Bytes(0)
 			p.returned = mark
 			if p.ledger != nil {
-				bytes += p.ledger.release(mark)
+				size = p.ledger.release(mark)
 			}
+			free, size = p.debt.pay(free, size)
+			n, bytes = n+free, bytes+size
 		}
 	}
 	return n, bytes

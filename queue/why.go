@@ -52,6 +52,9 @@ func (s *Stats) explain(now time.Time) {
 		}
 	}
 	s.State, s.Why = whyTopic(s, full, slowest.Name)
+	if s.KeyPanics > 0 {
+		s.Why += "; Config.Key has panicked " + count(s.KeyPanics, "time", "times") + ": such events count as ones without a key"
+	}
 }
 
 // whyTopic says what ails a topic.
