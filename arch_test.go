@@ -25,15 +25,16 @@ const module = "github.com/penstock/penstock"
 // demand may import the root. A new package gets its line here with the ADR
 // that introduces it. See DESIGN.md.
 var floors = map[string]int{
-	"":             0, // the root: the words
-	"internal/vfs": 0, // the seam to the file system
-	"demand":       1, // stands on the ground, and may import the root
-	"seglog":       2,
-	"settle":       2,
-	"segfile":      3,
-	"stage":        3,
-	"queue":        4,
-	"stream":       5,
+	"":                   0, // the root: the words
+	"internal/vfs":       0, // the seam to the file system
+	"demand":             1, // stands on the ground, and may import the root
+	"internal/debugpage": 1, // what debug handlers have in common
+	"seglog":             2,
+	"settle":             2,
+	"segfile":            3,
+	"stage":              3,
+	"queue":              4,
+	"stream":             5,
 
 	"internal/leak":    0,
 	"internal/measure": 0,       // what benchmarks stand on

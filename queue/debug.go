@@ -1,25 +1,11 @@
 package queue
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
-	"path"
-	"strconv"
-	"strings"
 	"time"
-)
 
-// debugPause is how long the page waits for a second reading when the last one
-// is too old to tell a rate.
-const debugPause = 500 * time.Millisecond
-
-// Content types of the handler's answers.
-const (
-	typeHTML       = "text/html; charset=utf-8"
-	typeJSON       = "application/json"
-	typePrometheus = "text/plain; version=0.0.4; charset=utf-8"
+	"github.com/penstock/penstock/internal/debugpage"
 )
 
 // DebugHandler returns a handler that shows every open topic of the process:
@@ -43,64 +29,35 @@ const (
 // behind your own. It may be called by any number of goroutines. Page and JSON
 // take half a second when nobody has looked for a minute, because rates are told
 // between two looks.
-func DebugHandler() http.Handler { return debugHandler{&openTopics} }
+func DebugHandler() http.Handler { return debugHandler(&openTopics) }
 
-type debugHandler struct{ topics *registry }
+func debugHandler(topics *registry) http.Handler {
+	return &debugpage.Handler{
+		Title: "penstock queues", One: "topic", All: "all topics", None: "no open topic has that name",
+		Look: func(ctx context.Context, q debugpage.Request) debugpage.View {
+			v := &debugView{only: q.Only}
+			v.look(ctx, topics, !q.Metrics)
+			if v.only != "" && len(v.topics) == 0 {
+				return nil
+			}
+			return v
+		},
+	}
+}
 
 // debugView is what is shown.
 type debugView struct {
-	now     time.Time
-	topics  []Stats
-	copies  []int  // by topic: 0, or n for the n-th open one of its name, from the second on
-	only    string // the topic that was asked for; "" for all
-	refresh int    // in seconds; 0 is never
+	now    time.Time
+	topics []Stats
+	copies []int  // by topic: 0, or n for the n-th open one of its name, from the second on
+	only   string // the topic that was asked for; "" for all
 }
 
-func (h debugHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	head := w.Header()
-	head.Set("Cache-Control", "no-store")
-	head.Set("X-Content-Type-Options", "nosniff")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		head.Set("Allow", "GET, HEAD")
-		http.Error(w, "the debug page is read-only: use GET or HEAD", http.StatusMethodNotAllowed)
-		return
-	}
-	kind, ok := debugFormat(r)
-	if !ok {
-		http.Error(w, "unknown format: use html, json or prometheus", http.StatusBadRequest)
-		return
-	}
-	query := r.URL.Query()
-	v := debugView{only: query.Get("topic")}
-	if s := query.Get("refresh"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > 3600 {
-			http.Error(w, "refresh is a number of seconds from 1 to 3600", http.StatusBadRequest)
-			return
-		}
-		v.refresh = n
-	}
-	v.look(r.Context(), h.topics, kind != typePrometheus)
-	if v.only != "" && len(v.topics) == 0 {
-		http.Error(w, "no open topic has that name", http.StatusNotFound)
-		return
-	}
-	var b bytes.Buffer
-	switch kind {
-	case typeJSON:
-		v.writeJSON(&b)
-	case typePrometheus:
-		v.writeMetrics(&b)
-	default:
-		head.Set("Content-Security-Policy", debugPolicy)
-		head.Set("Referrer-Policy", "no-referrer")
-		v.writeHTML(&b)
-	}
-	head.Set("Vary", "Accept")
-	head.Set("Content-Type", kind)
-	head.Set("Content-Length", strconv.Itoa(b.Len()))
-	_, _ = io.Copy(w, &b) // a client that is gone needs no answer
-}
+// Time implements debugpage.View.
+func (v *debugView) Time() time.Time { return v.now }
+
+// Text implements debugpage.View; there are no further formats.
+func (v *debugView) Text(string) string { return "" }
 
 // look takes the pictures. With rates it takes them twice when the first says
 // that nobody has looked for long.
@@ -109,7 +66,7 @@ func (v *debugView) look(ctx context.Context, topics *registry, rates bool) {
 	if !rates || !v.stale() {
 		return
 	}
-	timer := time.NewTimer(debugPause)
+	timer := time.NewTimer(debugpage.Pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -141,11 +98,11 @@ func (v *debugView) take(topics *registry) {
 func (v *debugView) stale() bool {
 	for i := range v.topics {
 		s := &v.topics[i]
-		if s.Over == 0 || s.Over > rateStale {
+		if debugpage.Rates(s.Rates).Stale() {
 			return true
 		}
 		for j := range s.Groups {
-			if over := s.Groups[j].Over; over == 0 || over > rateStale {
+			if debugpage.Rates(s.Groups[j].Rates).Stale() {
 				return true
 			}
 		}
@@ -153,62 +110,8 @@ func (v *debugView) stale() bool {
 	return false
 }
 
-// debugFormat returns the content type of the answer.
-func debugFormat(r *http.Request) (kind string, ok bool) {
-	switch r.URL.Query().Get("format") {
-	case "html":
-		return typeHTML, true
-	case "json":
-		return typeJSON, true
-	case "prometheus":
-		return typePrometheus, true
-	case "":
-	default:
-		return "", false
-	}
-	if !strings.HasSuffix(r.URL.Path, "/") && path.Base(r.URL.Path) == "metrics" {
-		return typePrometheus, true
-	}
-	accept := strings.Join(r.Header.Values("Accept"), ",")
-	if accepted(accept, "application", "json") > accepted(accept, "text", "html") {
-		return typeJSON, true
-	}
-	return typeHTML, true
-}
-
-// accepted returns the weight that an Accept header gives a media type: that of
-// the most specific range that holds it, 0 when none does.
-func accepted(accept, major, minor string) float64 {
-	best, weight := 0, 0.0
-	for part := range strings.SplitSeq(accept, ",") {
-		name, params, _ := strings.Cut(part, ";")
-		name = strings.ToLower(strings.TrimSpace(name))
-		exact := 0
-		switch name {
-		case major + "/" + minor:
-			exact = 3
-		case major + "/*":
-			exact = 2
-		case "*/*":
-			exact = 1
-		}
-		if exact <= best {
-			continue
-		}
-		best, weight = exact, 1
-		for p := range strings.SplitSeq(params, ";") {
-			if key, value, _ := strings.Cut(strings.TrimSpace(p), "="); strings.EqualFold(key, "q") {
-				if q, err := strconv.ParseFloat(value, 64); err == nil && q >= 0 && q <= 1 {
-					weight = q
-				}
-			}
-		}
-	}
-	return weight
-}
-
-// verdict says in one line whether somebody is needed, and how urgently.
-func (v *debugView) verdict() (Severity, string) {
+// Verdict says in one line whether somebody is needed, and how urgently.
+func (v *debugView) Verdict() (Severity, string) {
 	worst, groups, needed := Fine, 0, 0
 	say := ""
 	note := func(s Severity, text string) {
@@ -233,16 +136,9 @@ func (v *debugView) verdict() (Severity, string) {
 	case len(v.topics) == 0:
 		return Fine, "No topic is open."
 	case worst < Warning:
-		return worst, count(uint64(len(v.topics)), "topic", "topics") + ", " + count(uint64(groups), "group", "groups") + ": nothing needs you."
+		return worst, debugpage.Count(uint64(len(v.topics)), "topic", "topics") + ", " + debugpage.Count(uint64(groups), "group", "groups") + ": nothing needs you."
 	case needed == 1:
-		return worst, "1 thing needs you. " + upper(say) + "."
+		return worst, "1 thing needs you. " + debugpage.Upper(say) + "."
 	}
-	return worst, grouped(uint64(needed)) + " things need you. The worst: " + say + "."
-}
-
-func upper(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	return worst, debugpage.Grouped(uint64(needed)) + " things need you. The worst: " + say + "."
 }

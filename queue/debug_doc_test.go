@@ -16,9 +16,9 @@ func TestObservabilityIsDocumented(t *testing.T) {
 	}
 	known := map[string]bool{"penstock_queue_topics": true}
 	for _, m := range metrics {
-		known[m.name] = true
-		if !strings.Contains(string(text), "| `"+m.name+"` | "+m.kind+" | ") {
-			t.Errorf("docs/observability.md does not list %s %s", m.kind, m.name)
+		known[m.Name] = true
+		if !strings.Contains(string(text), "| `"+m.Name+"` | "+m.Kind+" | ") {
+			t.Errorf("docs/observability.md does not list %s %s", m.Kind, m.Name)
 		}
 	}
 	for word := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {

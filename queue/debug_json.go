@@ -1,10 +1,9 @@
 package queue
 
 import (
-	"encoding/json"
-	"io"
-	"math"
 	"time"
+
+	"github.com/penstock/penstock/internal/debugpage"
 )
 
 // debugSchema is the number of the JSON's shape. Fields may be added under the
@@ -135,15 +134,14 @@ type (
 	}
 )
 
-func (v *debugView) writeJSON(w io.Writer) {
-	severity, verdict := v.verdict()
+// JSON implements debugpage.View.
+func (v *debugView) JSON() any {
+	severity, verdict := v.Verdict()
 	out := jsonView{Schema: debugSchema, Time: v.now.UTC(), Severity: severity.String(), Verdict: verdict, Topics: make([]jsonTopic, 0, len(v.topics))}
 	for i := range v.topics {
 		out.Topics = append(out.Topics, v.jsonTopic(&v.topics[i], v.copies[i]))
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	_ = e.Encode(out) // to memory, of types without a method: it cannot fail
+	return out
 }
 
 func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
@@ -152,14 +150,14 @@ func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
 		State: s.State.String(), Severity: s.State.Severity().String(), Why: s.Why, WhenFull: s.WhenFull.String(),
 		Capacity: s.Capacity, CapacityBytes: int64(s.CapacityBytes), UsedBytes: int64(s.UsedBytes),
 		Produced: s.Produced, Refused: s.Refused, Retained: s.Retained, WaitingProducers: s.WaitingProducers, KeyPanics: s.KeyPanics, DiskFull: s.DiskFull,
-		InPerSecond: finite(s.In), OutPerSecond: finite(s.Out), RateSeconds: s.Over.Seconds(),
+		InPerSecond: debugpage.Finite(s.In), OutPerSecond: debugpage.Finite(s.Out), RateSeconds: s.Over.Seconds(),
 		Partitions: make([]jsonPartition, len(s.Partitions)), Groups: make([]jsonGroup, 0, len(s.Groups)+len(s.Stored)),
 	}
 	for i := range s.Partitions {
 		p := &s.Partitions[i]
 		t.Partitions[i] = jsonPartition{Earliest: uint64(p.Earliest), End: uint64(p.End), Retained: p.Retained, DiskBytes: int64(p.Bytes)}
 		if p.Fault != nil {
-			t.Partitions[i].Fault = errorText(p.Fault)
+			t.Partitions[i].Fault = debugpage.ErrorText(p.Fault)
 		}
 		t.DiskBytes += int64(p.Bytes)
 	}
@@ -173,9 +171,9 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 	g := jsonGroup{
 		Name: s.Name, Open: s.Consumers > 0, State: s.State.String(), Severity: s.Severity().String(), Why: s.Why, Use: s.Use,
 		Running: s.Run.Running, Consumers: s.Consumers, Lag: s.Lag, LagSeconds: s.LagTime.Seconds(), Committed: s.Committed,
-		InPerSecond: finite(s.In), OutPerSecond: finite(s.Out), RateSeconds: s.Over.Seconds(), StillSeconds: s.Still.Seconds(),
+		InPerSecond: debugpage.Finite(s.In), OutPerSecond: debugpage.Finite(s.Out), RateSeconds: s.Over.Seconds(), StillSeconds: s.Still.Seconds(),
 		HoldsBack: s.HoldsBack, Paused: s.Paused, PausedPartitions: append([]int{}, s.PausedPartitions...),
-		RateLimit: finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
+		RateLimit: debugpage.Finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
 		Delivered: s.Run.Delivered, Failed: s.Run.Failed, DeadLettered: s.Run.DeadLettered, Dropped: s.Run.Dropped,
 		Discarded: s.Discarded, Redriven: s.Redriven,
 		Batches:        jsonBatches{s.Run.FlushedByCount, s.Run.FlushedByBytes, s.Run.FlushedByLinger, s.Run.Retries},
@@ -208,12 +206,4 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 		g.Partitions[i] = jsonGroupPartition{uint64(p.Committed), uint64(p.End), p.Lag, p.LagTime.Seconds()}
 	}
 	return g
-}
-
-// finite replaces what JSON and people have no number for.
-func finite(f float64) float64 {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0
-	}
-	return f
 }

@@ -2,16 +2,11 @@ package queue
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/debugpage"
 )
-
-// maxErrorText bounds the text of an error in a picture, in bytes.
-const maxErrorText = 512
 
 // Kinds of a [GroupError].
 const (
@@ -39,27 +34,8 @@ type GroupError struct {
 func (g *Group[T]) noteError(kind string, partition int, at penstock.Offset, err error) {
 	g.seen.lastError.Store(&GroupError{
 		Kind: kind, Partition: partition, Offset: at,
-		Text: errorText(err), DiskFull: matches(err, penstock.ErrDiskFull), Time: time.Now(),
+		Text: debugpage.ErrorText(err), DiskFull: matches(err, penstock.ErrDiskFull), Time: time.Now(),
 	})
-}
-
-// errorText returns what an error says, in valid UTF-8 and in at most
-// maxErrorText bytes. An Error method that panics says so.
-func errorText(err error) string {
-	return bounded(fmt.Sprintf("%v", err))
-}
-
-func bounded(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxErrorText {
-		return s
-	}
-	const more = "…"
-	cut := maxErrorText - len(more)
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + more
 }
 
 // matches is errors.Is with a user's error, whose methods may panic.

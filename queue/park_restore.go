@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/debugpage"
 	"github.com/penstock/penstock/segfile"
 )
 
@@ -58,7 +59,7 @@ func (g *Group[T]) refuseParked() error {
 		return nil
 	}
 	return fmt.Errorf("group %q has %s parked, which only Run without AutoCommit delivers; deliver or discard them, or delete the group: %w",
-		g.name, count(uint64(events), "event", "events"), penstock.ErrExists)
+		g.name, debugpage.Count(uint64(events), "event", "events"), penstock.ErrExists)
 }
 
 // refuseLeft is refuseParked for a seek of a group that nobody has used since it

@@ -2,9 +2,10 @@ package queue
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/internal/debugpage"
 )
 
 // Rates are events per second. They are taken when somebody asks, as the mean
@@ -25,102 +26,8 @@ type Rates struct {
 // NeverDrains is the drain time of a group that does not get nearer to the end.
 const NeverDrains time.Duration = -1
 
-const (
-	rateSpan  = 10 * time.Second // what rates are preferably the mean of
-	rateStep  = time.Second      // how far apart readings are kept
-	rateStale = time.Minute      // what is older is taken only for want of another
-	rateLeast = 100 * time.Millisecond
-	rateKept  = 16 // readings; more than rateSpan/rateStep
-)
-
 // drainMax bounds a drain time that is computed from very small rates.
 const drainMax = 100 * 365 * 24 * time.Hour
-
-// reading is a pair of counters at a time.
-type reading struct {
-	at      time.Time
-	in, out uint64
-}
-
-// meter turns readings of counters into rates. It is safe for concurrent use,
-// costs nothing until it is read, and is bounded.
-//
-// Invariants: kept is in the order of time, at most rateKept long, and begins
-// with the reading at the start or a later one. movedAt is when last.out was
-// seen first.
-type meter struct {
-	mu      sync.Mutex
-	kept    []reading
-	last    reading
-	movedAt time.Time
-}
-
-// start sets the reading at the beginning.
-func (m *meter) start(now time.Time, in, out uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last, m.movedAt = reading{now, in, out}, now
-	m.kept = nil
-}
-
-// read takes a reading and returns the rates since an earlier one.
-func (m *meter) read(now time.Time, in, out uint64) Rates {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.kept) == 0 {
-		m.kept = append(make([]reading, 0, rateKept), m.last)
-	}
-	if now.Before(m.last.at) { // another reader was faster
-		now = m.last.at
-	}
-	if in < m.last.in || out < m.last.out { // a counter went back: begin again
-		m.kept = m.kept[:0]
-	}
-	if out != m.last.out {
-		m.movedAt = now
-	}
-	m.last = reading{now, in, out}
-	if len(m.kept) == 0 {
-		m.kept = append(m.kept, m.last)
-	}
-	r := m.since(now)
-	if now.Sub(m.kept[len(m.kept)-1].at) >= rateStep {
-		if len(m.kept) == rateKept {
-			m.kept = append(m.kept[:0], m.kept[1:]...)
-		}
-		m.kept = append(m.kept, m.last)
-	}
-	r.Still = now.Sub(m.movedAt)
-	return r
-}
-
-// since returns the rates since the reading that base names.
-func (m *meter) since(now time.Time) Rates {
-	from, ok := m.base(now)
-	if !ok {
-		return Rates{}
-	}
-	over := now.Sub(from.at)
-	return Rates{
-		In:   float64(m.last.in-from.in) / over.Seconds(),
-		Out:  float64(m.last.out-from.out) / over.Seconds(),
-		Over: over,
-	}
-}
-
-// base returns the latest reading that is rateSpan old and not stale, else the
-// earliest younger one that is old enough to tell a rate, else the latest of
-// the stale ones.
-func (m *meter) base(now time.Time) (from reading, ok bool) {
-	for _, r := range m.kept {
-		age := now.Sub(r.at)
-		if age < rateLeast || ok && age < rateSpan && now.Sub(from.at) <= rateStale {
-			break
-		}
-		from, ok = r, true
-	}
-	return from, ok
-}
 
 // drainTime returns how long a lag lasts at given rates. A lag of less than a
 // second's work is on its way, whatever comes in.
@@ -151,7 +58,7 @@ type topicSeen struct {
 	refused atomic.Uint64 // events
 	// keyPanics counts looks at events on which Config.Key panicked.
 	keyPanics atomic.Uint64
-	meter     meter
+	meter     debugpage.Meter
 	number    uint64 // in the registry; 0 when it is not there
 	dropped   runtime.Cleanup
 }
@@ -164,7 +71,7 @@ func (t *Topic[T]) look() {
 		in += uint64(p.end())
 		out += uint64(p.marks.Committed())
 	}
-	t.seen.meter.start(t.seen.opened, in, out)
+	t.seen.meter.Start(t.seen.opened, in, out)
 	if !t.config.hidden {
 		show(&openTopics, t)
 	}
@@ -184,7 +91,7 @@ func (t *Topic[T]) refuse(n int) error {
 
 // groupSeen is what a group keeps for those who look at it.
 type groupSeen struct {
-	meter     meter
+	meter     debugpage.Meter
 	began     int64        // what was committed when the group was made
 	sought    atomic.Int64 // events that seeks passed over; those passed back to are negative
 	lastError atomic.Pointer[GroupError]
@@ -198,13 +105,13 @@ func (g *Group[T]) look() {
 		out += uint64(c.shown().Committed())
 	}
 	g.seen.began = int64(out)
-	g.seen.meter.start(time.Now(), in, 0)
+	g.seen.meter.Start(time.Now(), in, 0)
 }
 
 // measureRates fills in the rates. Commits and ends stand.
 func (g *Group[T]) measureRates(now time.Time, s *GroupStats) {
 	committed := s.committed()
 	s.Committed = uint64(max(0, int64(committed)-g.seen.sought.Load()-g.seen.began)) // the two were not read at once
-	s.Rates = g.seen.meter.read(now, committed+s.Lag, s.Committed)
+	s.Rates = Rates(g.seen.meter.Read(now, committed+s.Lag, s.Committed))
 	s.Drain = drainTime(s.Lag, s.Rates)
 }

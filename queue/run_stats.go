@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/debugpage"
 	"github.com/penstock/penstock/settle"
 )
 
@@ -224,7 +225,7 @@ func (g *Group[T]) noteEnd(err error) error {
 	g.noteError(KindRun, -1, 0, err)
 	g.push.mu.Lock()
 	defer g.push.mu.Unlock()
-	g.push.ended, g.push.endedBy = time.Now(), errorText(err)
+	g.push.ended, g.push.endedBy = time.Now(), debugpage.ErrorText(err)
 	return err
 }
 
@@ -253,7 +254,7 @@ func (g *Group[T]) runStats() RunStats {
 			if b := l.blocked.Load(); b != nil {
 				s.Blocked = append(s.Blocked, BlockedPartition{
 					Partition: l.cur.part.index, Offset: b.Offset, Due: b.Due,
-					Kind: b.Reason, Attempts: b.Attempt, Reason: bounded(g.whyBlocked(b)),
+					Kind: b.Reason, Attempts: b.Attempt, Reason: debugpage.Bounded(g.whyBlocked(b)),
 				})
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/penstock/penstock"
 )
 
 // State says in one word how a group or a topic is doing.
@@ -52,30 +54,16 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Severity says who should look.
-type Severity uint8
+// Severity says who should look; it is the root's.
+type Severity = penstock.Severity
 
+// The severities, by their short names.
 const (
-	Fine    Severity = iota // nobody
-	Notice                  // whoever wonders why nothing moves
-	Warning                 // somebody, today
-	Alarm                   // somebody, now
+	Fine    = penstock.Fine
+	Notice  = penstock.Notice
+	Warning = penstock.Warning
+	Alarm   = penstock.Alarm
 )
-
-// String returns the severity as it stands in JSON: warning.
-func (s Severity) String() string {
-	switch s {
-	case Fine:
-		return "fine"
-	case Notice:
-		return "notice"
-	case Warning:
-		return "warning"
-	case Alarm:
-		return "alarm"
-	}
-	return fmt.Sprintf("severity(%d)", uint8(s))
-}
 
 // Severity returns how bad the state is.
 func (s State) Severity() Severity {

@@ -148,7 +148,7 @@ func (t *Topic[T]) Stats() Stats {
 		s.UsedBytes += p.retainedBytes(ps.End)
 		s.Partitions = append(s.Partitions, ps)
 	}
-	s.Rates = t.seen.meter.read(now, s.Produced, s.Produced-s.Retained)
+	s.Rates = Rates(t.seen.meter.Read(now, s.Produced, s.Produced-s.Retained))
 	all := make([]*GroupStats, 0, len(s.Groups)+len(s.Stored))
 	for i := range s.Groups {
 		all = append(all, &s.Groups[i])

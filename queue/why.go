@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/internal/debugpage"
 	"github.com/penstock/penstock/settle"
 )
 
@@ -53,7 +54,7 @@ func (s *Stats) explain(now time.Time) {
 	}
 	s.State, s.Why = whyTopic(s, full, slowest.Name)
 	if s.KeyPanics > 0 {
-		s.Why += "; Config.Key has panicked " + count(s.KeyPanics, "time", "times") + ": such events count as ones without a key"
+		s.Why += "; Config.Key has panicked " + debugpage.Count(s.KeyPanics, "time", "times") + ": such events count as ones without a key"
 	}
 }
 
@@ -64,7 +65,7 @@ func whyTopic(s *Stats, full bool, slowest string) (State, string) {
 	}
 	for i := range s.Partitions {
 		if err := s.Partitions[i].Fault; err != nil {
-			return Faulted, fmt.Sprintf("partition %d takes no events: %s", i, errorText(err))
+			return Faulted, fmt.Sprintf("partition %d takes no events: %s", i, debugpage.ErrorText(err))
 		}
 	}
 	switch {
@@ -88,7 +89,7 @@ func waitingProducers(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return "; " + count(uint64(n), "request of a producer waits", "requests of producers wait")
+	return "; " + debugpage.Count(uint64(n), "request of a producer waits", "requests of producers wait")
 }
 
 // explain fills in State and Why.
@@ -119,7 +120,7 @@ func why(s *GroupStats, now time.Time, facts topicFacts) (State, string) {
 // whyBroken: nothing goes on before somebody acts.
 func whyBroken(s *GroupStats, now time.Time, facts topicFacts) (State, string, bool) {
 	if facts.fault != nil {
-		return Faulted, fmt.Sprintf("partition %d is faulted: %s%s", facts.faulted, errorText(facts.fault), behind(s)), true
+		return Faulted, fmt.Sprintf("partition %d is faulted: %s%s", facts.faulted, debugpage.ErrorText(facts.fault), behind(s)), true
 	}
 	for i := range s.Run.Blocked {
 		if b := &s.Run.Blocked[i]; b.Kind == settle.Faulted {
@@ -129,7 +130,7 @@ func whyBroken(s *GroupStats, now time.Time, facts topicFacts) (State, string, b
 	e := s.LastError
 	switch {
 	case !s.Run.Running && s.Run.EndedBy != "":
-		return Ended, fmt.Sprintf("Run ended %s ago and nobody runs the group: %s%s", span(now.Sub(s.Run.Ended)), s.Run.EndedBy, behind(s)), true
+		return Ended, fmt.Sprintf("Run ended %s ago and nobody runs the group: %s%s", debugpage.Span(now.Sub(s.Run.Ended)), s.Run.EndedBy, behind(s)), true
 	case e == nil || e.Kind != KindCommit || e.Partition < 0 || e.Partition >= len(s.Partitions) ||
 		s.Partitions[e.Partition].Committed >= e.Offset:
 		return 0, "", false
@@ -138,7 +139,7 @@ func whyBroken(s *GroupStats, now time.Time, facts topicFacts) (State, string, b
 			e.Partition, e.Offset, e.Text), true
 	}
 	return CommitFailed, fmt.Sprintf("the commit of partition %d to offset %d failed %s ago: %s",
-		e.Partition, e.Offset, span(now.Sub(e.Time)), e.Text), true
+		e.Partition, e.Offset, debugpage.Span(now.Sub(e.Time)), e.Text), true
 }
 
 func whyPaused(s *GroupStats, _ time.Time, _ topicFacts) (State, string, bool) {
@@ -183,7 +184,7 @@ func whyInHandler(s *GroupStats, now time.Time, _ topicFacts) (State, string, bo
 	if age < busyAfter {
 		return 0, "", false
 	}
-	text := fmt.Sprintf("handler has been running for %s on partition %d offset %d%s", span(age), c.Partition, c.Offset, behind(s))
+	text := fmt.Sprintf("handler has been running for %s on partition %d offset %d%s", debugpage.Span(age), c.Partition, c.Offset, behind(s))
 	if age < stuckAfter {
 		return Busy, text, true
 	}
@@ -211,10 +212,10 @@ func whyBlocked(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool
 	b := &s.Run.Blocked[worst]
 	text := fmt.Sprintf("partition %d: %s", b.Partition, b.Reason)
 	if wait := b.Due.Sub(now); !b.Due.IsZero() && wait > 0 {
-		text += ", due in " + span(wait)
+		text += ", due in " + debugpage.Span(wait)
 	}
 	if n := len(s.Run.Blocked) - 1; n > 0 {
-		text += "; " + count(uint64(n), "more partition waits", "more partitions wait") + " likewise"
+		text += "; " + debugpage.Count(uint64(n), "more partition waits", "more partitions wait") + " likewise"
 	}
 	return state, text, true
 }
@@ -227,18 +228,18 @@ func whyHeld(s *GroupStats, now time.Time, _ topicFacts) (State, string, bool) {
 	case s.Lag == 0:
 		return 0, "", false
 	case s.RateLimited:
-		return RateLimited, "held to " + rate(s.Rate) + " by Rate" + behind(s), true
+		return RateLimited, "held to " + debugpage.Rate(s.Rate) + " by Rate" + behind(s), true
 	case s.Out > 0 && s.Out < s.In && s.LagTime >= behindAfter && s.Drain == NeverDrains:
-		return Behind, fmt.Sprintf("falls behind: takes %s of the %s that come in%s", rate(s.Out), rate(s.In), handlerPace(s)+behind(s)), true
+		return Behind, fmt.Sprintf("falls behind: takes %s of the %s that come in%s", debugpage.Rate(s.Out), debugpage.Rate(s.In), handlerPace(s)+behind(s)), true
 	}
 	return 0, "", false
 }
 
 // parkedKeys says how many keys are parked, and why.
 func parkedKeys(s *GroupStats, now time.Time) string {
-	text := count(uint64(s.Parked.Keys), "key is", "keys are") + " parked"
+	text := debugpage.Count(uint64(s.Parked.Keys), "key is", "keys are") + " parked"
 	if !s.Parked.Oldest.IsZero() { // perhaps by the clock of an earlier process
-		text += ", the longest for " + span(max(0, now.Sub(s.Parked.Oldest)))
+		text += ", the longest for " + debugpage.Span(max(0, now.Sub(s.Parked.Oldest)))
 	}
 	if s.Parked.Reason != "" {
 		text += ": " + s.Parked.Reason
@@ -252,23 +253,23 @@ func handlerPace(s *GroupStats) string {
 		return ""
 	}
 	each := s.Run.HandlerTime / time.Duration(s.Run.Batches)
-	return fmt.Sprintf(", its handler takes %s for %.3g events", span(each), float64(s.Run.Delivered)/float64(s.Run.Batches))
+	return fmt.Sprintf(", its handler takes %s for %.3g events", debugpage.Span(each), float64(s.Run.Delivered)/float64(s.Run.Batches))
 }
 
 func whyMoving(s *GroupStats) (State, string) {
 	switch {
 	case s.Lag == 0 && s.Out > 0 && s.Still < stalledAfter:
-		return Moving, "keeps up: all " + rate(s.Out) + " are committed"
+		return Moving, "keeps up: all " + debugpage.Rate(s.Out) + " are committed"
 	case s.Lag == 0:
 		return Idle, "nothing to read"
 	case s.Out == 0 && s.Still >= stalledAfter && s.LagTime >= stalledAfter:
-		return Stalled, fmt.Sprintf("nothing has been committed for %s%s%s", span(s.Still), usedBy(s), behind(s))
+		return Stalled, fmt.Sprintf("nothing has been committed for %s%s%s", debugpage.Span(s.Still), usedBy(s), behind(s))
 	case s.Drain == NeverDrains:
 		return Moving, "moving" + behind(s)
 	case float64(s.Lag) <= s.Out:
-		return Moving, "keeps up: " + rate(s.Out) + " of " + rate(s.In) + " are committed"
+		return Moving, "keeps up: " + debugpage.Rate(s.Out) + " of " + debugpage.Rate(s.In) + " are committed"
 	}
-	return Moving, "moving, drains in " + span(s.Drain) + behind(s)
+	return Moving, "moving, drains in " + debugpage.Span(s.Drain) + behind(s)
 }
 
 // usedBy says whom to ask why nothing is committed.
@@ -287,58 +288,11 @@ func behind(s *GroupStats) string {
 	if s.Lag == 0 {
 		return ""
 	}
-	text := "; " + count(s.Lag, "event waits", "events wait")
+	text := "; " + debugpage.Count(s.Lag, "event waits", "events wait")
 	if s.LagTime > 0 {
-		text += ", the oldest for " + span(s.LagTime)
+		text += ", the oldest for " + debugpage.Span(s.LagTime)
 	}
 	return text
-}
-
-func count(n uint64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return grouped(n) + " " + many
-}
-
-// grouped writes a number with commas between thousands.
-func grouped(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// rate writes a rate in three digits.
-func rate(r float64) string {
-	if r >= 1000 {
-		return grouped(uint64(r+0.5)) + "/s"
-	}
-	return strconv.FormatFloat(r, 'g', 3, 64) + "/s"
-}
-
-// span writes a duration for people: two units at most, three digits below a
-// second.
-func span(d time.Duration) string {
-	day := 24 * time.Hour
-	switch {
-	case d < 0:
-		return "-" + span(-d)
-	case d < time.Microsecond:
-		return d.String()
-	case d < time.Millisecond:
-		return d.Round(10 * time.Nanosecond).String()
-	case d < time.Second:
-		return d.Round(100 * time.Microsecond).String()
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	case d < day:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
-	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
 // partitionList names partitions, at most eight.
