@@ -25,7 +25,7 @@ func TestRealFullDiskComesBackWhenAllIsConsumed_QC66(t *testing.T) {
 				c := fullConfig(filepath.Join(dir, "data"), level)
 				c.SegmentBytes = 2 * penstock.MiB
 				topic := openDisk(t, c)
-				n := fillAndConsume(t, topic, false)
+				n := fillAndConsume(t, topic, false, 60_000) // few flushes fill the disk
 				if _, err := os.Stat(filepath.Join(dir, "data", "orders", "p00000", "next.tmp")); err == nil {
 					t.Error("an unfinished segment is left")
 				}

@@ -27,15 +27,15 @@ func fullConfig(dir string, level penstock.Durability) queue.Config[string] {
 
 // fillAndConsume produces until the disk is full, checks what must still work
 // then, consumes everything, and does it again: in all rounds without a
-// restart (QC-66). It returns how many events it produced.
-func fillAndConsume(t *testing.T, topic *queue.Topic[string], async bool) int {
+// restart (QC-66). It returns how many events, of size bytes, it produced.
+func fillAndConsume(t *testing.T, topic *queue.Topic[string], async bool, size int) int {
 	t.Helper()
 	consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
 	n := 0
 	for round := range 3 {
 		var there []string
 		for {
-			v := fmt.Sprintf("%06d", n) + strings.Repeat(".", 10_000)
+			v := fmt.Sprintf("%06d", n) + strings.Repeat(".", size)
 			if err := failing(t.Context(), topic, async, v); err != nil {
 				wantErr(t, err, penstock.ErrDiskFull)
 				break
@@ -68,7 +68,7 @@ func TestFullDiskComesBackWhenAllIsConsumed_QC66(t *testing.T) {
 				m := vfs.NewMem()
 				topic := openDisk(t, queue.WithFS(fullConfig("data", level), m))
 				m.SetSpace(m.Used() + 700_000) // two partitions, and not one segment more
-				fillAndConsume(t, topic, async)
+				fillAndConsume(t, topic, async, 10_000)
 			})
 		}
 	}

@@ -1,6 +1,7 @@
 package segfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -162,16 +163,46 @@ func search(v *fileView, seed uint32, pos int64, end penstock.Offset) (behind, e
 	return out, nil
 }
 
+// magicBytes is how the first bytes of a frame stand in the file.
+var magicBytes = binary.LittleEndian.AppendUint32(nil, frameMagic)
+
+// candidate returns the first position in [off, to), a multiple of eight bytes
+// behind off, where the first bytes of a frame stand; to when there is none.
+func candidate(v *fileView, off, to int64) (int64, error) {
+	for off < to {
+		b, err := v.bytes(off, int(to-off))
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errRead, err)
+		}
+		i := bytes.Index(b, magicBytes)
+		if i < 0 {
+			return to, nil
+		}
+		if i%frameAlign == 0 {
+			return off + int64(i), nil
+		}
+		off += int64(i - i%frameAlign + frameAlign)
+	}
+	return to, nil
+}
+
 // searchBlock searches [at, at+n) and returns the position behind the last
 // valid frame found.
 func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset, out *behind, budget *int64) (int64, error) {
 	next := at
-	for off := at; off < at+int64(n) && *budget > 0; off += frameAlign {
+	for off := at; *budget > 0; off += frameAlign {
+		var err error
+		if off, err = candidate(v, off, at+int64(n)); err != nil {
+			return 0, err
+		}
+		if off >= at+int64(n) {
+			break
+		}
 		b, err := v.bytes(off, frameHeaderSize)
 		if err != nil {
 			return 0, fmt.Errorf("%w: %w", errRead, err)
 		}
-		if len(b) < frameHeaderSize || binary.LittleEndian.Uint32(b) != frameMagic {
+		if len(b) < frameHeaderSize {
 			continue
 		}
 		if penstock.Offset(binary.LittleEndian.Uint64(b[16:])) < end {
@@ -197,11 +228,20 @@ func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset,
 	return next, nil
 }
 
+// zeros is compared with pieces of files that were allocated and not written.
+var zeros [1 << 10]byte
+
 func lastNonZero(b []byte) int {
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] != 0 {
-			return i
+	for len(b) > 0 {
+		rest := len(b) - min(len(b), len(zeros))
+		if piece := b[rest:]; !bytes.Equal(piece, zeros[:len(piece)]) {
+			i := len(piece) - 1
+			for piece[i] == 0 {
+				i--
+			}
+			return rest + i
 		}
+		b = b[:rest]
 	}
 	return -1
 }
