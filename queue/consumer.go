@@ -288,7 +288,11 @@ func (c *Consumer[T]) next(max int, linger bool) (*cursor[T], []T, error) {
 			continue
 		}
 		if int(cur.limit-cur.read) < max && (linger && c.isPending(i) || !linger && c.fresh(i)) {
-			if err := c.refill(i, cur, max); err != nil {
+			least := max
+			if !c.shaped {
+				least = cur.least(max)
+			}
+			if err := c.refill(i, cur, least); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -346,10 +350,10 @@ func (c *Consumer[T]) startOver(i int, cur *cursor[T]) {
 	}
 }
 
-// refill gets cursor i a window of max events if so many are readable.
-func (c *Consumer[T]) refill(i int, cur *cursor[T], max int) error {
+// refill gets cursor i a window of at least so many events if they are readable.
+func (c *Consumer[T]) refill(i int, cur *cursor[T], least int) error {
 	end := cur.source.end()
-	if err := cur.refill(max, false); err != nil {
+	if err := cur.refill(least, false); err != nil {
 		return err
 	}
 	if cur.limit >= end {

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 	"runtime"
 	"sync/atomic"
 
@@ -71,6 +73,7 @@ type cursor[T any] struct {
 	source source[T]
 	loan   *loan
 	saved  bool            // the commit is stored outside memory
+	joined int             // the largest batch that is copied together; see least
 	sweeps penstock.Offset // after how many finished events memory is given back
 	drains bool            // also when all are finished: they keep other memory alive
 
@@ -98,8 +101,9 @@ type cursor[T any] struct {
 // newCursor joins a hold with a source that starts at the hold.
 func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[T]) *cursor[T] {
 	t, at := g.topic, hold.Committed()
-	c := &cursor[T]{group: g, topic: t, part: p, hold: hold, source: s, saved: t.disk != nil, sweeps: sweepEvery}
+	c := &cursor[T]{group: g, topic: t, part: p, hold: hold, source: s, saved: t.disk != nil, sweeps: sweepEvery, joined: math.MaxInt}
 	if p.log != nil {
+		c.joined = joinedBytes / max(1, int(reflect.TypeFor[T]().Size()))
 		if c.drains = p.log.HoldsPointers(); c.drains {
 			c.sweeps = sweepPointers
 		}
@@ -178,6 +182,20 @@ func (c *cursor[T]) describe(d *penstock.Delivery, runs *[]penstock.TimeRun, i, 
 	}
 	*runs = list
 	d.Times = list
+}
+
+// joinedBytes is how many bytes of a batch are copied together at most when it
+// crosses segments in memory. A larger one ends with the segment: it is shorter
+// than it might be, but a view, and the next one follows it.
+const joinedBytes = 4096
+
+// least returns how many events the window of a pulled batch of max must hold,
+// if they are readable.
+func (c *cursor[T]) least(max int) int {
+	if max > c.joined && c.readable() > c.joined {
+		return 1
+	}
+	return max
 }
 
 // refill gets the next window, of at least so many events if they are readable.

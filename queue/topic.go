@@ -185,6 +185,11 @@ func (t *Topic[T]) close() error {
 		err = errors.Join(err, g.parking.close())
 	}
 	t.clock.Stop()
+	for _, p := range t.parts {
+		if p.log != nil {
+			p.log.Retire()
+		}
+	}
 	if t.disk != nil {
 		if err = errors.Join(err, t.disk.close()); err != nil {
 			return fmt.Errorf("close topic %q: %w", t.config.Name, err)

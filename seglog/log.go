@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"fmt"
+	"math/bits"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,9 @@ const cacheLine = 128
 // Config of a [Log].
 type Config struct {
 	// SegmentSize is the number of events per segment. 0 lets it grow with the
-	// backlog from 64 to 4096, so that an idle partition costs little, and to
-	// no more than 4 MiB when events are large.
+	// backlog from 64 to 4096 in powers of two, so that an idle partition costs
+	// little, and to no more than 4 MiB when events are large. Such segments are
+	// shared with the other logs of the type when they are finished.
 	SegmentSize int
 	// Clock gives append times. Required; several logs may share one.
 	Clock *Clock
@@ -41,6 +43,7 @@ type Log[T any] struct {
 	config   Config // immutable
 	pointers bool   // T holds pointers, so finished slots are cleared
 	most     int    // the largest adaptive segment, in events
+	shelf    *shelf[T]
 
 	_     [cacheLine]byte // written by the appender only
 	tail  *segment[T]
@@ -74,7 +77,11 @@ func New[T any](config Config) *Log[T] {
 	none := &segment[T]{} // no slots: the first append rolls, so an unused log costs nothing
 	typ := reflect.TypeFor[T]()
 	most := max(1, largestBytes/max(1, int(typ.Size())))
-	return &Log[T]{config: config, clock: config.Clock, pointers: hasPointers(typ), most: most, tail: none, head: none, late: none, stamp: noStamp}
+	most = 1 << (bits.Len(uint(most)) - 1) // so that smaller ones have a place on the shelf too
+	return &Log[T]{
+		config: config, clock: config.Clock, pointers: hasPointers(typ), most: most, shelf: shelfOf[T](typ),
+		tail: none, head: none, late: none, stamp: noStamp,
+	}
 }
 
 // hasPointers reports whether a value of the type can keep other memory alive.

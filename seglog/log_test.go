@@ -219,7 +219,7 @@ func TestAdaptiveSizesFollowTheBacklog(t *testing.T) {
 	for s := l.head.next.Load(); s != nil; s = s.next.Load() {
 		sizes = append(sizes, len(s.items))
 	}
-	if want := []int{64, 256, 1024, 4096, 4096, 4096}; !slices.Equal(sizes, want) {
+	if want := []int{64, 64, 128, 256, 512, 1024, 2048, 4096, 4096}; !slices.Equal(sizes, want) {
 		t.Errorf("segment sizes %v, want %v", sizes, want)
 	}
 }

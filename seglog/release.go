@@ -74,7 +74,7 @@ func (l *Log[T]) wipe(s *segment[T], from, to int) {
 	}
 }
 
-// keep puts a finished segment aside for reuse. The largest are kept.
+// keep puts a finished segment aside for reuse. The largest are kept here.
 func (l *Log[T]) keep(s *segment[T]) {
 	if len(s.items) == 0 || l.lent > 0 || s.unclear {
 		return
@@ -85,10 +85,10 @@ func (l *Log[T]) keep(s *segment[T]) {
 	}
 	for i, f := range l.free {
 		if len(f.items) < len(s.items) {
-			l.free[i] = s
-			return
+			l.free[i], s = s, f
 		}
 	}
+	l.shelf.put(s)
 }
 
 // take returns a segment with free slots for events from base on.
@@ -97,7 +97,7 @@ func (l *Log[T]) take(base penstock.Offset, need int) *segment[T] {
 	l.late = l.tail
 	want := l.config.SegmentSize
 	if want == 0 {
-		want = min(adaptive(base-l.released+penstock.Offset(need-1)), l.most)
+		want = min(adaptive(base-l.released, need), l.most)
 	}
 	for i := len(l.free) - 1; i >= 0; i-- {
 		s := l.free[i]
@@ -108,15 +108,19 @@ func (l *Log[T]) take(base penstock.Offset, need int) *segment[T] {
 		}
 	}
 	l.mu.Unlock()
+	if s := l.shelf.take(want); s != nil {
+		return s
+	}
 	return &segment[T]{items: make([]T, want)}
 }
 
-// adaptive returns the size of the next segment for a backlog of events, those
-// that are about to be appended but one included.
-func adaptive(backlog penstock.Offset) int {
+// adaptive returns the size of the next segment: it holds the events that are
+// about to be appended, as far as one can, and is otherwise at most as large as
+// the backlog, so that no more is cleared and kept than twice what is used.
+func adaptive(backlog penstock.Offset, need int) int {
 	size := smallest
-	for size < largest && backlog >= penstock.Offset(size) {
-		size *= 4
+	for size < largest && (backlog >= penstock.Offset(2*size) || need > size) {
+		size *= 2
 	}
 	return size
 }
