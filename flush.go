@@ -10,7 +10,7 @@ const (
 	FlushCount
 	// FlushBytes: the largest size in bytes was reached.
 	FlushBytes
-	// FlushLinger: nothing more was there, and the time to wait for more was
+	// FlushLinger: nothing more was at hand, and the time to wait for more was
 	// over, or there is none, or as many as are waited for were there.
 	FlushLinger
 	// FlushRetry: the events failed before and come again.

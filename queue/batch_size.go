@@ -162,7 +162,7 @@ func (c *Consumer[T]) shape(i, max int, linger bool) (n int, why penstock.FlushR
 		}
 	}
 	switch {
-	case linger && c.waits(i, n, max):
+	case linger && c.waits(i, cur.readable(), max): // more than the window has, perhaps
 		return 0, penstock.FlushUnknown, nil
 	case n == max:
 		return n, penstock.FlushCount, nil

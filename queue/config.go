@@ -96,6 +96,13 @@ type Config[T any] struct {
 	// most. Both may change between opens.
 	SegmentBytes  penstock.Bytes
 	SegmentEvents int
+	// RetainSegments is how many consumed segments each partition of a topic on
+	// disk keeps, the newest ones: full segment files of which every known group
+	// has committed all. 0 deletes them at once; math.MaxInt keeps all. On a
+	// topic without a capacity, a new group begins with what is kept, and
+	// [Group.SeekOffset] can go back to it. It may change between opens, and is
+	// not a limit: what some group needs is kept besides.
+	RetainSegments int
 	// SyncEvery says when events are synced in the background at level
 	// written; 0 is after 100 ms.
 	SyncEvery segfile.SyncEvery
@@ -120,6 +127,7 @@ func (c *Config[T]) validate() error {
 		{"Partitions", c.Partitions, maxPartitions},
 		{"Capacity", c.Capacity, maxCapacity},
 		{"SegmentSize", c.SegmentSize, maxSegment / max(1, int(reflect.TypeFor[T]().Size()))},
+		{"RetainSegments", c.RetainSegments, math.MaxInt},
 	} {
 		if err := inRange(f.name, f.value, f.most); err != nil {
 			return err
@@ -174,6 +182,8 @@ func (c *Config[T]) validateStorage() error {
 		return diskOnly("SegmentBytes")
 	case c.Dir == "" && c.SegmentEvents != 0:
 		return diskOnly("SegmentEvents")
+	case c.Dir == "" && c.RetainSegments != 0:
+		return diskOnly("RetainSegments")
 	case c.Dir == "" && c.SyncEvery != segfile.SyncEvery{}:
 		return diskOnly("SyncEvery")
 	case c.Dir != "" && c.Codec == nil:

@@ -31,23 +31,6 @@ type fileEngine[T any] struct {
 	full     atomic.Bool       // an append has failed on a full disk since the last reclaim
 }
 
-// filePartition is what the engine keeps per partition.
-type filePartition[T any] struct {
-	topic *Topic[T]
-	log   *segfile.Partition
-}
-
-func (p *filePartition[T]) end() penstock.Offset      { return p.log.Readable() }
-func (p *filePartition[T]) earliest() penstock.Offset { return p.log.Earliest() }
-
-// sweep deletes the segments below low. A failure costs disk space, no data;
-// the next sweep tries again.
-func (p *filePartition[T]) sweep(low penstock.Offset) {
-	if err := p.log.Trim(low); err != nil && !errors.Is(err, penstock.ErrClosed) {
-		p.topic.logger.Warn("consumed segments stay on disk", "partition", p.log.ID(), "below", uint64(low), "err", err)
-	}
-}
-
 func openFileEngine[T any](t *Topic[T]) (*fileEngine[T], error) {
 	c := &t.config
 	router := roundRobinID
@@ -68,7 +51,11 @@ func openFileEngine[T any](t *Topic[T]) (*fileEngine[T], error) {
 		part := log.Partition(i)
 		p.file = &filePartition[T]{topic: t, log: part}
 		part.OnReadable(p.notify)
+		p.retain(t.config.RetainSegments)
 		e.parkStored(p, part)
+		if p.marks.Holds() > 0 { // a crash may have come between commit and sweep (BQ-126)
+			p.sweep()
+		}
 	}
 	e.adopt()
 	return e, nil

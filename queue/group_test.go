@@ -34,6 +34,8 @@ func TestConfigNamesTheBadField(t *testing.T) {
 		{"SegmentSize", queue.Config[int]{Name: "t", SegmentSize: 10, Dir: t.TempDir(), Codec: penstock.JSON[int]()}},
 		{"SegmentBytes", queue.Config[int]{Name: "t", SegmentBytes: 1 << 20}}, // without Dir
 		{"SegmentEvents", queue.Config[int]{Name: "t", SegmentEvents: 1}},
+		{"RetainSegments", queue.Config[int]{Name: "t", RetainSegments: 1}},
+		{"RetainSegments", queue.Config[int]{Name: "t", RetainSegments: -1, Dir: t.TempDir(), Codec: penstock.JSON[int]()}},
 		{"SyncEvery", queue.Config[int]{Name: "t", SyncEvery: segfile.SyncEvery{Events: 1}}},
 		{"WhenFull", queue.Config[int]{Name: "t", WhenFull: 7}},
 		{"Router", queue.Config[int]{Name: "t", Key: func(int) string { return "" }, Router: queue.PrefixRouter(func(int) string { return "" })}},

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"sort"
 
 	"github.com/penstock/penstock"
 )
@@ -48,11 +49,28 @@ func (p *Partition) sealedBelowLocked(offset penstock.Offset) int {
 	if p.fault == nil && !p.written.sealed {
 		sealed-- // the last one is active
 	}
-	n := 0
-	for n < sealed && penstock.Offset(p.segs[n].end.Load()) <= offset {
-		n++
+	return sort.Search(max(0, sealed), func(i int) bool { return penstock.Offset(p.segs[i].end.Load()) > offset })
+}
+
+// Newest returns where the newest n of those sealed segments begin that lie
+// wholly below an offset: the place to which Trim keeps n consumed segments,
+// [Partition.Earliest] when there are not more. While the disk is too full for
+// the next segment, an active one that lies wholly below is one of the n, so
+// that the oldest of them can make room. It does not wait for I/O.
+func (p *Partition) Newest(n int, below penstock.Offset) penstock.Offset {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.sealedBelowLocked(below) - n
+	if n > 0 && p.stuckLocked(below) {
+		first++
 	}
-	return n
+	switch {
+	case first <= 0:
+		return min(p.Earliest(), below)
+	case first < len(p.segs):
+		return min(p.segs[first].hdr.base, below)
+	}
+	return below
 }
 
 // trim needs the baton.

@@ -47,7 +47,14 @@ type Marks struct {
 	holds     []*Hold
 	committed penstock.Offset
 	low       penstock.Offset
+	lag       func(low penstock.Offset) penstock.Offset // nil: the low-water mark does not stay behind
 }
+
+// Lag makes the low-water mark stay behind the lows of the holds: where all of
+// them have passed low, the mark rises to what at says, which is not above low.
+// What lies between is kept, and new holds may begin in it. It is called before
+// the first Add; at is called with the marks locked, and must not block.
+func (m *Marks) Lag(at func(low penstock.Offset) penstock.Offset) { m.lag = at }
 
 // NewMarks returns marks at offset 0 without a hold.
 func NewMarks() *Marks { return &Marks{} }
@@ -142,6 +149,9 @@ func (m *Marks) advance() {
 	for _, h := range m.holds[1:] {
 		low = min(low, h.Low())
 		committed = min(committed, h.Committed())
+	}
+	if m.lag != nil && low > m.low {
+		low = min(low, m.lag(low))
 	}
 	m.low = max(m.low, low)
 	m.committed = max(m.committed, committed)
