@@ -10,20 +10,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"time"
 
 	"github.com/penstock/penstock/tools/internal/repo"
 )
 
 // target is a platform that penstock builds for.
-type target struct{ os, arch string }
+type target struct {
+	os, arch string
+	compile  bool
+}
 
-// targets is the list of ADR 0001.
+// targets is the list of ADR 0001. Each system and each architecture is compiled
+// and vetted once, by cross or by the other steps on linux/amd64; the tests of
+// every target are type-checked.
 var targets = []target{
-	{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "386"},
-	{"darwin", "amd64"}, {"darwin", "arm64"},
-	{"windows", "amd64"}, {"windows", "arm64"},
+	{"linux", "386", true}, {"darwin", "arm64", true}, {"windows", "amd64", true},
+	{"linux", "amd64", false}, {"linux", "arm64", false}, {"darwin", "amd64", false}, {"windows", "arm64", false},
 }
 
 func (t target) env() []string {
@@ -65,28 +67,60 @@ func lint(ctx context.Context, r *repo.Repo, _ io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// cross builds and vets, tests included, for every target. The modules tools and
-// bench are left out: they run where penstock is developed, not where it is used.
+// cross compiles and vets, or type-checks, for every target, tests included. The
+// modules tools and bench are left out: they run where penstock is developed,
+// not where it is used.
 func cross(ctx context.Context, r *repo.Repo, w io.Writer) error {
+	tasks := make([]task, len(targets))
+	for i, t := range targets {
+		tasks[i] = task{"cross " + t.os + "/" + t.arch, func() error {
+			if err := crossTarget(ctx, r, t); err != nil {
+				return fmt.Errorf("%s/%s: %w", t.os, t.arch, err)
+			}
+			return nil
+		}}
+	}
+	return beside(w, tasks)
+}
+
+func crossTarget(ctx context.Context, r *repo.Repo, t target) error {
 	var errs []error
-	for _, t := range targets {
-		start := time.Now()
-		n := len(errs)
-		for _, m := range r.Modules {
-			if m.Rel == "tools" || m.Rel == "bench" {
-				continue
-			}
-			for _, args := range [][]string{{"build", "-o", os.DevNull, "./..."}, {"vet", "./..."}} {
-				if _, err := r.Go(ctx, m, t.env(), args...); err != nil {
-					errs = append(errs, fmt.Errorf("%s/%s: %w", t.os, t.arch, err))
-				}
-			}
+	for _, m := range r.Modules {
+		switch {
+		case m.Rel == "tools" || m.Rel == "bench":
+		case t.compile:
+			errs = append(errs, compile(ctx, r, m, t))
+		default:
+			errs = append(errs, typeCheck(ctx, r, m, t))
 		}
-		word := "ok  "
-		if len(errs) > n {
-			word = "FAIL"
-		}
-		fmt.Fprintf(w, "%s cross    %s %s\n", word, strings.Join([]string{t.os, t.arch}, "/"), time.Since(start).Round(100*time.Millisecond))
 	}
 	return errors.Join(errs...)
+}
+
+// compile vets a module with its tests, which compiles what they import,
+// compiles the packages that nobody imports, and links its own program. The
+// examples are programs that a user would copy: they are vetted and not
+// compiled.
+func compile(ctx context.Context, r *repo.Repo, m repo.Module, t target) error {
+	_, vetErr := r.Go(ctx, m, t.env(), "vet", "./...")
+	packages, err := r.Packages(ctx, m, t.env()...)
+	if err != nil {
+		return errors.Join(vetErr, err)
+	}
+	args := []string{"build"}
+	if m.Rel != "." { // a program, which is linked too
+		dir, err := os.MkdirTemp("", "cross")
+		if err != nil {
+			return errors.Join(vetErr, err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		args = append(args, "-o", dir+string(filepath.Separator))
+	}
+	for _, p := range packages {
+		if p.Name != "main" || m.Rel != "." {
+			args = append(args, p.ImportPath)
+		}
+	}
+	_, buildErr := r.Go(ctx, m, t.env(), args...)
+	return errors.Join(vetErr, buildErr)
 }

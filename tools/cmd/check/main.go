@@ -4,20 +4,19 @@
 //
 // format compares every Go file with what gofmt would write; vet and lint run
 // go vet and the staticcheck that tools/go.mod pins, in every module; cross
-// builds and vets every module that users build, for every platform that
-// penstock supports (ADR 0001). Without arguments all of them run. It works
-// offline once the modules are downloaded.
+// compiles and vets, or type-checks with all tests, every module that users
+// build, for every platform that penstock supports (ADR 0001). Without arguments
+// all of them run, two at a time. It works offline once the modules are
+// downloaded.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/tools/internal/repo"
 )
@@ -56,17 +55,12 @@ func run(ctx context.Context, names []string, w io.Writer) error {
 	if err := r.CheckReplaces(); err != nil {
 		return err
 	}
-	var errs []error
-	for _, s := range chosen {
-		start := time.Now()
-		if err := s.run(ctx, r, w); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
-			fmt.Fprintf(w, "FAIL %-8s %s\n", s.name, time.Since(start).Round(100*time.Millisecond))
-			continue
-		}
-		fmt.Fprintf(w, "ok   %-8s %s\n", s.name, time.Since(start).Round(100*time.Millisecond))
+	out := &shared{w: w}
+	tasks := make([]task, len(chosen))
+	for i, s := range chosen {
+		tasks[i] = task{s.name, func() error { return s.run(ctx, r, out) }}
 	}
-	return errors.Join(errs...)
+	return beside(out, tasks)
 }
 
 // choose returns the steps with the given names, all for no names.
