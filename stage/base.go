@@ -39,10 +39,11 @@ const (
 // Control bits: what others tell a stage. The ringer sets the bit and then
 // rings; the stage looks at the bits at the start of every turn.
 const (
-	ctlStop    = 1 << iota // a source: produce nothing more and end normally
+	ctlStop    = 1 << iota // take nothing more, serve what is held, end normally
 	ctlQuit                // end now, discard what is left
 	ctlExpired             // the drain deadline has passed
 	ctlWake                // a pull source: what it waited for may be there
+	ctlErrand              // there are errands
 )
 
 // base is what the three kinds of stage share.
@@ -56,11 +57,19 @@ type base struct {
 	kind   Kind
 	helper bool // pure: may run in the goroutine of the stage after it
 
-	owner atomic.Pointer[Graph]
-	bell  atomic.Pointer[doorbell] // nil until the graph starts
-	ctl   atomic.Uint32
-	busy  atomic.Bool // in user code
-	over  atomic.Bool // phase is ended
+	owner  atomic.Pointer[Graph]
+	bell   atomic.Pointer[doorbell] // nil until the graph starts
+	ctl    atomic.Uint32
+	busy   atomic.Bool // in user code
+	over   atomic.Bool // phase is ended
+	added  atomic.Bool // by Graph.Add: it waits for subscriptions
+	origin atomic.Pointer[Subscription]
+	ctx    context.Context // of the callbacks; set before the first turn
+
+	errands errands
+	fin     chan struct{} // closed when the stage has ended, after final was set
+	final   error
+
 	stats counters
 
 	_         [64]byte
@@ -74,11 +83,11 @@ type base struct {
 
 // counters of one stage, in events.
 type counters struct {
-	in, failed, emitted, sent, waiting, discarded, undelivered atomic.Int64
+	in, failed, emitted, sent, dispatched, waiting, discarded, undelivered atomic.Int64
 }
 
 func newBase(name string, kind Kind, opts []Option) *base {
-	b := &base{name: name, kind: kind}
+	b := &base{name: name, kind: kind, fin: make(chan struct{})}
 	b.apply(opts)
 	if b.only != "" && kind != KindSource {
 		b.invalid(b.only, "is for sources, not for a %s", kind)
@@ -154,11 +163,37 @@ func (b *base) panicked(value any) error {
 	return err
 }
 
+// enter and exit stand around user code.
+func (b *base) enter() { b.busy.Store(true) }
+func (b *base) exit()  { b.busy.Store(false) }
+
+// guard runs user code that is not a callback: a hook, a selector. A panic or
+// a runtime.Goexit in it fails the stage.
+func (b *base) guard(f func()) (panicked bool) {
+	panicked = true
+	b.enter()
+	defer func() {
+		b.exit()
+		if panicked {
+			b.panicked(recover())
+		}
+	}()
+	f()
+	panicked = false
+	return false
+}
+
+// lost counts n events that were sent over a subscription which both sides
+// have left, and that nobody has processed.
+func (b *base) lost(n int) {
+	add(&b.stats.undelivered, n)
+	b.left += n
+}
+
 // settled counts n events that a callback was given.
 func (b *base) settled(n int, err error, interrupted bool) {
 	if interrupted {
-		b.left += n
-		add(&b.stats.undelivered, n)
+		b.lost(n)
 		return
 	}
 	add(&b.stats.in, n)
@@ -181,7 +216,10 @@ func (b *base) finish() {
 	}
 	b.phase = ended
 	b.over.Store(true)
+	b.closeErrands()
+	b.final = b.cause
 	b.graph().stageEnded(b)
+	close(b.fin)
 }
 
 // discardedAtEnd counts and logs what the stage could not deliver any more.

@@ -384,8 +384,11 @@ func TestDemandThatComesLateFindsTheBufferFirst(t *testing.T) {
 	})
 	sink, _ := collector[int]("sink")
 	Connect(g, src, sink, Demand(2, 1))
+	if err := g.admitAll(); err != nil {
+		t.Fatal(err)
+	}
 	g.executors()
-	sink.begin()
+	g.links[0].adopt()
 	emit.Push(1, 2, 3)
 	src.serve()
 	src.out.edges[0].head.Store(1) // what the consumer does after its first chunk

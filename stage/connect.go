@@ -9,71 +9,101 @@ import (
 )
 
 // Connect declares that the consumer to subscribes to the producer from. It
-// must come before the graph starts, and panics afterwards. What is wrong with
-// a subscription (its demand, a pair that is connected already, a gate
-// connected to itself) is reported by [Graph.Start], before any event moves.
+// must come before the graph starts, and panics afterwards: see [Subscribe].
+// What is wrong with a subscription (its demand, a pair that is connected
+// already, a gate connected to itself, a partition that does not exist) is
+// reported by [Graph.Start], before any event moves. The subscription returned
+// may be cancelled, and asked on when it is [Manual], from then on.
 //
-// A producer with several consumers gives each event to one of them: to the
-// one with the greatest open demand, and of equals to the one that was
-// connected first. A consumer with several producers takes from each in turn.
-func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption) {
-	o, i := from.Out().o, to.In().i
-	if o == nil || i == nil {
+// A producer with several consumers gives each event to one of them, unless it
+// was given another [Dispatcher]: to the one with the greatest open demand, and
+// of equals to the one that was connected first. A consumer with several
+// producers takes from each in turn.
+func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption) *Subscription {
+	o, i := from.Out(), to.In().i
+	if o.o == nil || i == nil {
 		panic("stage: Connect: a zero Outlet or Inlet")
 	}
-	sub := newSubscription(opts)
+	s := newSubscription(opts)
+	s.from, s.to, s.graph = o.o.base, i.base, g
+	e := newEdge(o, i, s)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.started {
 		panic("stage: Connect after the graph was started")
 	}
-	if err := g.admit(o.base, i.base, sub); err != nil {
-		g.refuse(err)
-		return
+	err := g.admit(s, e.partition)
+	if err == nil && s.manual && i.owned {
+		err = s.where(ErrUnsupportedDemandMode)
 	}
-	o.poison = g.poison
-	e := newEdge[T](sub, o.clears)
-	o.edges = append(o.edges, e)
-	i.edges = append(i.edges, e)
-	g.links = append(g.links, &link{
-		from: o.base, to: i.base, sub: sub,
-		wire: func(producer, consumer *doorbell) { e.producer, e.consumer = producer, consumer },
-		lost: func() int {
-			n := e.undelivered()
-			if !e.abandoned {
-				add(&o.stats.undelivered, n)
-			}
-			return n
-		},
-	})
+	if err != nil {
+		g.refuse(err)
+		s.closed.Store(true)
+		s.err = err
+		close(s.done)
+		return s
+	}
+	o.o.poison = g.poison
+	s.edge = e
+	s.admit = func() error { return o.o.adopt(e) }
+	s.adopt = func() { i.adopt(e) }
+	g.links = append(g.links, s)
+	return s
 }
 
-// admit checks one subscription and registers both stages.
-func (g *Graph) admit(from, to *base, sub subscription) error {
-	where := fmt.Sprintf("connect %q to %q", from.name, to.name)
-	if from == to {
-		return fmt.Errorf("%s: %w", where, ErrSelfSubscription)
+func (s *Subscription) where(err error) error {
+	return fmt.Errorf("connect %q to %q: %w", s.from.name, s.to.name, err)
+}
+
+// admit checks one declared subscription and registers both stages.
+func (g *Graph) admit(s *Subscription, part int) error {
+	if s.from == s.to {
+		return s.where(ErrSelfSubscription)
 	}
-	if sub.err != nil {
-		return fmt.Errorf("%s: %w", where, sub.err)
+	if err := s.subscription.err; err != nil {
+		return s.where(err)
 	}
-	for _, b := range []*base{from, to} { // before either is taken in
+	for _, b := range []*base{s.from, s.to} { // before either is taken in
 		if owner := b.graph(); owner != nil && owner != g {
-			return fmt.Errorf("%s: %w", where, errForeign(b))
+			return s.where(errForeign(b))
 		}
 	}
-	for _, b := range []*base{from, to} {
-		if b.owner.CompareAndSwap(nil, g) {
-			g.name(b)
-			g.nodes = append(g.nodes, b.self)
-		} else if b.graph() != g {
-			return fmt.Errorf("%s: %w", where, errForeign(b))
+	for _, b := range []*base{s.from, s.to} {
+		if err := g.enlist(b); err != nil {
+			return s.where(err)
 		}
 	}
-	if slices.ContainsFunc(g.links, func(l *link) bool { return l.from == from && l.to == to }) {
-		return fmt.Errorf("%s: %w", where, ErrAlreadySubscribed)
+	return g.single(s, part)
+}
+
+// enlist makes a stage one of the graph's, if it is not yet.
+func (g *Graph) enlist(b *base) error {
+	if b.owner.CompareAndSwap(nil, g) {
+		g.name(b)
+		g.nodes = append(g.nodes, b.self)
+	} else if b.graph() != g {
+		return errForeign(b)
 	}
 	return nil
+}
+
+// single refuses a second subscription of a pair, or to the same partition
+// (ST-7).
+func (g *Graph) single(s *Subscription, part int) error {
+	if slices.ContainsFunc(g.links, func(l *Subscription) bool {
+		return l.from == s.from && l.to == s.to && l.edge.part() == part
+	}) {
+		return s.where(ErrAlreadySubscribed)
+	}
+	return nil
+}
+
+func (g *Graph) unlist(s *Subscription) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.links, s); i >= 0 {
+		g.links = slices.Delete(g.links, i, i+1)
+	}
 }
 
 func errForeign(b *base) error {
@@ -92,34 +122,44 @@ func (g *Graph) check() error {
 	seen := map[string]bool{}
 	for _, n := range g.nodes {
 		b := n.common()
-		switch {
-		case b.name == "":
-			errs = append(errs, &penstock.FieldError{Field: "name", Reason: fmt.Sprintf("a %s has none", b.kind)})
-		case seen[b.name]:
-			errs = append(errs, &penstock.FieldError{Field: "name", Reason: fmt.Sprintf("two stages are called %q", b.name)})
+		if err := g.checkStage(b, seen); err != nil {
+			errs = append(errs, err)
 		}
-		seen[b.name] = true
-		if b.kind != KindSource && !slices.ContainsFunc(g.links, func(l *link) bool { return l.to == b }) && len(g.refused) == 0 {
+		if b.kind != KindSource && !b.added.Load() && len(g.refused) == 0 &&
+			!slices.ContainsFunc(g.links, func(l *Subscription) bool { return l.to == b }) {
 			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, &penstock.FieldError{Field: "In", Reason: "has no producer"}))
 		}
-		if b.err != nil {
-			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, b.err))
-		}
 	}
-	if name, found := g.cycle(); found {
+	if name, found := cycle(g.links); found {
 		errs = append(errs, fmt.Errorf("%w through stage %q", ErrCycle, name))
 	}
 	return errors.Join(errs...)
 }
 
+// checkStage returns what is wrong with one stage; seen are the names before.
+func (g *Graph) checkStage(b *base, seen map[string]bool) error {
+	var errs []error
+	switch {
+	case b.name == "":
+		errs = append(errs, &penstock.FieldError{Field: "name", Reason: fmt.Sprintf("a %s has none", b.kind)})
+	case seen[b.name]:
+		errs = append(errs, &penstock.FieldError{Field: "name", Reason: fmt.Sprintf("two stages are called %q", b.name)})
+	}
+	seen[b.name] = true
+	if b.err != nil {
+		errs = append(errs, fmt.Errorf("stage %q: %w", b.name, b.err))
+	}
+	return errors.Join(errs...)
+}
+
 // cycle looks for a stage that can reach itself.
-func (g *Graph) cycle() (name string, found bool) {
+func cycle(links []*Subscription) (name string, found bool) {
 	const open, closed = 1, 2
 	state := map[*base]int{}
 	var visit func(b *base) bool
 	visit = func(b *base) bool {
 		state[b] = open
-		for _, l := range g.links {
+		for _, l := range links {
 			if l.from != b || state[l.to] == closed {
 				continue
 			}
@@ -130,9 +170,9 @@ func (g *Graph) cycle() (name string, found bool) {
 		state[b] = closed
 		return false
 	}
-	for _, n := range g.nodes {
-		if b := n.common(); state[b] == 0 && visit(b) {
-			return b.name, true
+	for _, l := range links {
+		if state[l.from] == 0 && visit(l.from) {
+			return l.from.name, true
 		}
 	}
 	return "", false

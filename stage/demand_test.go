@@ -134,27 +134,12 @@ func TestInvalidDemandIsRefusedWithBothNumbers_STC15(t *testing.T) {
 func TestMaxAloneHasThreeQuartersAsMin_STC16(t *testing.T) {
 	for demandMax, demandMin := range map[int]int{1: 0, 3: 2, 4: 3, 10: 7, 1000: 750} {
 		s := newSubscription([]SubOption{Max(demandMax)})
-		if s.err != nil || s.window.Max() != demandMax || s.window.Min() != demandMin {
-			t.Errorf("Max(%d): %d/%d, %v; want min %d", demandMax, s.window.Max(), s.window.Min(), s.err, demandMin)
+		if s.subscription.err != nil || s.window.Max() != demandMax || s.window.Min() != demandMin {
+			t.Errorf("Max(%d): %d/%d, %v; want min %d", demandMax, s.window.Max(), s.window.Min(), s.subscription.err, demandMin)
 		}
 	}
-	if s := newSubscription([]SubOption{Max(0)}); !errors.Is(s.err, ErrInvalidDemand) {
-		t.Errorf("Max(0): %v, want ErrInvalidDemand", s.err)
-	}
-}
-
-func TestSecondSubscriptionOfAPairIsRefused_STC17(t *testing.T) {
-	g := NewGraph()
-	var w wants
-	src := counter(&w, 1)
-	sink, _ := collector[int]("sink")
-	Connect(g, src, sink)
-	Connect(g, src, sink, Demand(6, 2))
-	if err := g.Start(t.Context()); !errors.Is(err, ErrAlreadySubscribed) {
-		t.Errorf("Start: %v, want ErrAlreadySubscribed", err)
-	}
-	if n := len(src.out.edges); n != 1 {
-		t.Errorf("%d subscribers, want the first one only", n)
+	if s := newSubscription([]SubOption{Max(0)}); !errors.Is(s.subscription.err, ErrInvalidDemand) {
+		t.Errorf("Max(0): %v, want ErrInvalidDemand", s.subscription.err)
 	}
 }
 
@@ -191,7 +176,7 @@ func TestGatePausesWithItsConsumer_STC65(t *testing.T) {
 	})
 }
 
-func TestEventsGoToTheGreatestDemand(t *testing.T) {
+func TestEventsGoToTheGreatestDemand_STC77(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		src, emit := Push[int]("push")
 		small, large, late := newLockstep[int]("small"), newLockstep[int]("large"), newLockstep[int]("late")

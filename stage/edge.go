@@ -23,11 +23,12 @@ type slab[T any] struct {
 }
 
 // A packet is one delivery: the events [from, to) of a slab. whole says that
-// no other packet or piece refers to the slab, so that it may be forwarded.
+// no other packet or piece refers to the slab, so that it may be forwarded;
+// shared that others get the same events, so that nobody may change them.
 type packet[T any] struct {
-	slab     *slab[T]
-	from, to int
-	whole    bool
+	slab          *slab[T]
+	from, to      int
+	whole, shared bool
 }
 
 // An edge is one subscription: a single-producer, single-consumer ring of
@@ -40,61 +41,79 @@ type packet[T any] struct {
 // both sides keep as many as they had (ADR 0023).
 //
 // The end of an edge does not need a slot: ended is stored after the last
-// packet, and counts once the ring is empty.
+// packet, and counts once the ring is empty. A cancel sets a bit in tail, the
+// word by which packets are published: it follows every packet that was
+// published before and none is published after it, whoever cancels and
+// whatever the producer does meanwhile (ADR 0046).
 //
-// Invariants: reclaimed <= head <= tail <= head + len(ring);
-// 0 <= sent <= asked; window.Open is in [0, max].
+// Invariants: reclaimed <= head <= tail <= head + len(ring), without the bit;
+// 0 <= sent <= asked; window.Open is in [0, max]; what was sent and not
+// processed is counted by the side that leaves last, once.
 type edge[T any] struct {
-	ring     []packet[T] // length is a power of two
-	mode     Mode
-	clears   bool                    // consumed events are cleared, so that they pin nothing
-	swap     func(*slab[T]) *slab[T] // ends the consumer's hold on a forwarded slab, returns an empty one
-	producer *doorbell
-	consumer *doorbell
+	ring      []packet[T] // length is a power of two
+	sub       *Subscription
+	mode      Mode
+	manual    bool                    // asked for by Subscription.Ask alone, or by the consumer's own rules
+	clears    bool                    // consumed events are cleared, so that they pin nothing
+	partition int                     // as the producer's handle said, -1 for none
+	where     func(T) bool            // nil: everything
+	swap      func(*slab[T]) *slab[T] // ends the consumer's hold on a forwarded slab, returns an empty one
+	producer  *doorbell
+	consumer  *doorbell
+	counted   atomic.Bool // somebody has counted what was not processed
 
 	_ [64]byte
 	producerHalf
 	_ [64]byte
-	consumerHalf
+	consumerHalf[T]
 	_ [64]byte
 }
 
-// producerHalf is written by the producer's goroutine only.
+// cancelBit in tail says that the subscription was cancelled.
+const cancelBit = 1 << 63
+
+// producerHalf is written by the producer's goroutine only, but for the bit in
+// tail.
 type producerHalf struct {
-	tail      atomic.Uint64 // packets published
+	tail      atomic.Uint64 // packets published, and cancelBit
 	sent      atomic.Int64  // events published
 	ended     atomic.Bool   // no packet will follow; set after endErr
 	endErr    error         // nil: a normal end
 	reclaimed uint64        // packets whose slab went back to the producer
 	headSeen  uint64        // head as last loaded
-	abandoned bool          // the consumer left, and the producer has taken the slabs back
-	lost      int           // events sent and not processed when it left
 }
 
-// consumerHalf is written by the consumer's goroutine only.
-type consumerHalf struct {
-	head      atomic.Uint64 // packets consumed
-	asked     atomic.Int64  // events asked for; stays at its maximum once there
-	cancelled atomic.Bool   // the consumer will not touch the edge again
-	window    demand.Window
-	tailSeen  uint64 // tail as last loaded
-	at        int    // events consumed of the packet at head
-	held      int    // a gate's ask that waits until it may be sent
-	moved     bool   // the slab at head now belongs to the consumer's outlet
-	done      bool   // the end was taken, or the edge cancelled
+// consumerHalf is written by the consumer's goroutine only, but for asked in
+// manual mode.
+type consumerHalf[T any] struct {
+	head     atomic.Uint64 // packets consumed
+	asked    atomic.Int64  // events asked for; stays at its maximum once there
+	left     atomic.Bool   // the consumer will not touch the edge again
+	window   demand.Window
+	tailSeen uint64 // tail as last loaded, without the bit
+	at       int    // events consumed of the packet at head
+	held     int    // a gate's ask that waits until it may be sent
+	moved    bool   // the slab at head now belongs to the consumer's outlet
+	spoilt   bool   // an error may refer to the slab at head: it is not used again
+	done     bool   // the end was taken, or the edge given up
+	copied   []T    // the chunk in hands, when its packet is shared
 }
 
-func newEdge[T any](s subscription, clears bool) *edge[T] {
-	size := 1 << bits.Len(uint(min(s.window.Max(), maxRing)-1))
-	e := &edge[T]{ring: make([]packet[T], size), mode: s.mode, clears: clears}
-	e.window = s.window
+func newEdge[T any](from Outlet[T], to *inlet[T], sub *Subscription) *edge[T] {
+	size := 1 << bits.Len(uint(min(sub.window.Max(), maxRing)-1))
+	e := &edge[T]{
+		ring: make([]packet[T], size), sub: sub, mode: sub.mode, manual: sub.manual || to.owned,
+		clears: from.o.clears, partition: from.partition - 1, where: from.where, swap: to.swap,
+	}
+	e.window = sub.window
 	return e
 }
 
 func (e *edge[T]) slot(n uint64) *packet[T] { return &e.ring[n&uint64(len(e.ring)-1)] }
 
 // open returns the demand that the producer has not met yet; 0 when the ring
-// has no free slot, which is backpressure like missing demand (ST-28).
+// has no free slot, which is backpressure like missing demand (ST-28), and when
+// the edge was cancelled: the bit makes the distance larger than any ring.
 func (e *edge[T]) open() int {
 	n := e.asked.Load() - e.sent.Load()
 	if n <= 0 || !e.hasRoom() {
@@ -112,14 +131,24 @@ func (e *edge[T]) hasRoom() bool {
 	return tail-e.headSeen < uint64(len(e.ring))
 }
 
-// publish hands one packet to the consumer. The caller has checked that there
-// is demand and room, and that the slot was reclaimed.
-func (e *edge[T]) publish(p packet[T]) {
+// publish hands one packet to the consumer, unless the edge was cancelled. The
+// caller has checked that there is demand and room, and that the slot was
+// reclaimed.
+func (e *edge[T]) publish(p packet[T]) bool {
 	tail := e.tail.Load()
+	if tail&cancelBit != 0 {
+		return false
+	}
 	*e.slot(tail) = p
-	e.sent.Store(e.sent.Load() + int64(p.to-p.from))
-	e.tail.Store(tail + 1)
+	sent := e.sent.Load()
+	e.sent.Store(sent + int64(p.to-p.from))
+	if !e.tail.CompareAndSwap(tail, tail+1) {
+		e.sent.Store(sent)
+		e.slot(tail).slab = nil
+		return false
+	}
 	e.consumer.ring()
+	return true
 }
 
 // end tells the consumer that nothing more comes, in order after every packet.
@@ -129,25 +158,61 @@ func (e *edge[T]) end(err error) {
 	e.consumer.ring()
 }
 
+// cancel ends the edge in order after every packet that was published. Any
+// goroutine may call it, at any time.
+func (e *edge[T]) cancel() {
+	for {
+		tail := e.tail.Load()
+		if tail&cancelBit != 0 {
+			return
+		}
+		if e.tail.CompareAndSwap(tail, tail|cancelBit) {
+			break
+		}
+	}
+	e.sub.to.wake(0)
+	e.sub.from.wake(0)
+}
+
+func (e *edge[T]) cancelled() bool { return e.tail.Load()&cancelBit != 0 }
+
 // next returns the packet at the head, nil when there is none now. over
 // reports that none will come any more.
 func (e *edge[T]) next() (p *packet[T], over bool) {
 	head := e.head.Load()
 	if head == e.tailSeen {
 		over = e.ended.Load() // before tail: the last packet was published before the end
-		e.tailSeen = e.tail.Load()
+		tail := e.tail.Load()
+		e.tailSeen = tail &^ cancelBit
 		if head == e.tailSeen {
-			return nil, over
+			return nil, over || tail&cancelBit != 0
 		}
 	}
 	return e.slot(head), false
 }
 
-// chunk returns the events of p for the next callback (ST-17). The slice ends
-// where the chunk ends, so that appending to it cannot reach the next one.
+// reason says why the edge is over: nil for a normal end, or a cancel.
+func (e *edge[T]) reason() error {
+	if e.cancelled() || !e.ended.Load() {
+		return nil
+	}
+	return e.endErr
+}
+
+// chunk returns the events of p for the next callback (ST-17), in manual mode
+// the whole delivery. The slice ends where the chunk ends, so that appending to
+// it cannot reach the next one. The events of a shared packet are copied, so
+// that changing them changes nothing for others.
 func (e *edge[T]) chunk(p *packet[T]) []T {
 	from := p.from + e.at
-	to := from + e.window.Chunk(p.to-from)
+	to := p.to
+	if !e.manual {
+		to = from + e.window.Chunk(p.to-from)
+	}
+	if p.shared {
+		e.copied = append(e.copied[:0], p.slab.buf[from:to]...)
+		return e.copied[: to-from : to-from]
+	}
 	return p.slab.buf[from:to:to]
 }
 
@@ -155,13 +220,28 @@ func (e *edge[T]) chunk(p *packet[T]) []T {
 // returns what to ask for now.
 func (e *edge[T]) took(p *packet[T], n int) (ask int) {
 	if e.clears && !e.moved {
-		clear(p.slab.buf[p.from+e.at : p.from+e.at+n])
+		if p.shared {
+			clear(e.copied)
+		} else {
+			clear(p.slab.buf[p.from+e.at : p.from+e.at+n])
+		}
 	}
 	e.at += n
 	if p.from+e.at == p.to {
 		e.pop(p)
 	}
+	if e.manual {
+		return 0
+	}
 	return e.window.Took(n)
+}
+
+// spoil records that n events of the packet at the head were processed by a
+// call that panicked: what it panicked with may refer to them. The consumer
+// leaves.
+func (e *edge[T]) spoil(n int) {
+	e.at += n
+	e.spoilt = true
 }
 
 func (e *edge[T]) pop(p *packet[T]) {
@@ -190,31 +270,38 @@ func (e *edge[T]) ask(n int) {
 	e.producer.ring()
 }
 
-// cancel gives the edge up. Afterwards it belongs to the producer, which takes
-// its slabs back and counts what was not processed.
-func (e *edge[T]) cancel() {
-	if e.done {
-		return
+// askMore is ask for manual mode, from any goroutine.
+func (e *edge[T]) askMore(n int) {
+	for {
+		asked := e.asked.Load()
+		if e.asked.CompareAndSwap(asked, asked+min(int64(n), math.MaxInt64-asked)) {
+			break
+		}
 	}
+	e.sub.from.wake(0)
+}
+
+// leave gives the edge up for the consumer. Afterwards it belongs to the
+// producer, which takes its slabs back. It returns how many events nobody has
+// processed, if the producer has left before: else the producer counts them.
+func (e *edge[T]) leave() (lost int) {
 	e.done = true
 	e.settleMoved(e.slot(e.head.Load()))
-	e.cancelled.Store(true)
+	e.left.Store(true)
 	e.producer.ring()
-}
-
-// undelivered returns how many events were sent and never processed, after
-// both sides have ended.
-func (e *edge[T]) undelivered() int {
-	if e.abandoned {
-		return e.lost
+	if e.ended.Load() {
+		return e.count()
 	}
-	return e.unprocessed()
+	return 0
 }
 
-// unprocessed counts the events that were sent and not processed. It may be
-// called when the consumer does not touch the edge any more.
-func (e *edge[T]) unprocessed() (n int) {
-	for i := e.head.Load(); i < e.tail.Load(); i++ {
+// count returns the events that were sent and not processed, to the first
+// caller. It may be called when the consumer has left.
+func (e *edge[T]) count() (n int) {
+	if e.counted.Swap(true) {
+		return 0
+	}
+	for i, tail := e.head.Load(), e.tail.Load()&^cancelBit; i < tail; i++ {
 		p := e.slot(i)
 		n += p.to - p.from
 	}

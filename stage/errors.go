@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -14,20 +15,39 @@ import (
 //lint:ignore ST1012 a normal end reads as one
 var Done = errors.New("done")
 
-// Errors of a graph that cannot start. All match [penstock.ErrInvalid].
+// Errors of subscriptions that cannot be, at the start of a graph or later. All
+// match [penstock.ErrInvalid].
 var (
 	// ErrInvalidDemand: not 0 <= min < max. The error returned carries both
 	// numbers.
 	ErrInvalidDemand = fmt.Errorf("%w demand", penstock.ErrInvalid)
-	// ErrAlreadySubscribed: the same consumer was connected to the same
-	// producer twice.
+	// ErrAlreadySubscribed: the same consumer subscribed to the same producer,
+	// and to the same partition of it, twice. The first subscription is as it
+	// was.
 	ErrAlreadySubscribed = fmt.Errorf("%w: already subscribed", penstock.ErrInvalid)
 	// ErrSelfSubscription: a gate was connected to itself.
 	ErrSelfSubscription = fmt.Errorf("%w: self subscription", penstock.ErrInvalid)
 	// ErrCycle: the edges form a circle, in which everybody could wait for
 	// everybody.
 	ErrCycle = fmt.Errorf("%w: cycle", penstock.ErrInvalid)
+	// ErrUnsupportedDemandMode: the consumer asks by rules of its own, and the
+	// subscription was to be [Manual].
+	ErrUnsupportedDemandMode = fmt.Errorf("%w: unsupported demand mode", penstock.ErrInvalid)
+	// ErrAutomatic: Ask on a subscription that asks by itself.
+	ErrAutomatic = fmt.Errorf("%w: the subscription is automatic", penstock.ErrInvalid)
 )
+
+// Errors of subscriptions between stages of which one does not run: its graph
+// has not started, or the stage is ending or has ended. Both match
+// [penstock.ErrClosed].
+var (
+	ErrProducerNotAlive = fmt.Errorf("producer not alive: %w", penstock.ErrClosed)
+	ErrConsumerNotAlive = fmt.Errorf("consumer not alive: %w", penstock.ErrClosed)
+)
+
+// ErrSubscribeTimeout: the producer did not answer in time, and the request was
+// withdrawn. It matches context.DeadlineExceeded.
+var ErrSubscribeTimeout = fmt.Errorf("subscribe: %w", context.DeadlineExceeded)
 
 // errAborted stands for a nil error given to Abort.
 var errAborted = errors.New("aborted")

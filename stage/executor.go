@@ -8,7 +8,8 @@ import (
 // A node is a stage as its executor sees it.
 type node interface {
 	common() *base
-	// begin makes the first asks. It runs once, before any turn.
+	// begin tells the hooks of the declared subscriptions. It runs once, before
+	// any turn.
 	begin()
 	// turn does a bounded amount of work and reports whether there was any. It
 	// is called again at once if so, and after the next ring if not.
@@ -27,10 +28,10 @@ const yields = 4
 type executor struct {
 	nodes []node // in the direction of flow
 	bell  *doorbell
-	ctx   context.Context // of the callbacks; set when the graph starts
-	again func()          // continues run in a new goroutine
+	again func() // continues run in a new goroutine
 	armed bool
 	live  int
+	begun int // nodes whose begin was called
 }
 
 func (x *executor) add(n node) {
@@ -46,6 +47,10 @@ func (x *executor) run() {
 		}
 	}()
 	x.disarm() // armed only after a Goexit
+	for x.begun < len(x.nodes) {
+		x.begun++
+		x.nodes[x.begun-1].begin()
+	}
 	for x.live > 0 {
 		if x.turn() || x.yield() {
 			continue
@@ -77,7 +82,11 @@ func (x *executor) turn() (progress bool) {
 		if b.phase == ended {
 			continue
 		}
-		if n.turn(x.ctx) {
+		if b.ctl.Load()&ctlErrand != 0 {
+			b.runErrands()
+			progress = true
+		}
+		if n.turn(b.ctx) {
 			progress = true
 		}
 		if b.phase == ended {

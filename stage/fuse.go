@@ -35,7 +35,7 @@ func (g *Graph) executors() []*executor {
 		b.bell.Store(x.bell)
 	}
 	for _, l := range g.links {
-		l.wire(l.from.bell.Load(), l.to.bell.Load())
+		l.edge.wire(l.from.bell.Load(), l.to.bell.Load())
 	}
 	return all
 }
@@ -53,7 +53,7 @@ func (g *Graph) host(b *base) (to *base) {
 		if l.from != b {
 			continue
 		}
-		if to != nil || l.sub.demand || l.sub.async {
+		if to != nil || l.demand || l.manual || l.async {
 			return nil
 		}
 		to = l.to

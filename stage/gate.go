@@ -28,7 +28,9 @@ func NewGate[In, Out any](name string, f func(ctx context.Context, in []In, out 
 	b := newBase(name, KindGate, opts)
 	b.callback(f != nil)
 	g := &Gate[In, Out]{in: newInlet[In](b), out: newOutlet[Out](b), f: f}
-	g.self, _ = any(&g.in).(*inlet[Out])
+	if g.self, _ = any(&g.in).(*inlet[Out]); g.self != nil {
+		g.self.swap = g.swap
+	}
 	b.self = g
 	return g
 }
@@ -46,18 +48,14 @@ func (g *Gate[In, Out]) OnEnd(f func(out *Output[Out]) error) *Gate[In, Out] {
 func (g *Gate[In, Out]) In() Inlet[In] { return Inlet[In]{&g.in} }
 
 // Out returns the gate's outlet.
-func (g *Gate[In, Out]) Out() Outlet[Out] { return Outlet[Out]{&g.out} }
+func (g *Gate[In, Out]) Out() Outlet[Out] { return Outlet[Out]{o: &g.out} }
 
 func (g *Gate[In, Out]) common() *base   { return g.in.base }
-func (g *Gate[In, Out]) snapshot() Stats { return g.in.snapshot() }
+func (g *Gate[In, Out]) snapshot() Stats { return g.out.snapshot() }
 
 func (g *Gate[In, Out]) begin() {
-	if g.self != nil {
-		for _, e := range g.self.edges {
-			e.swap = g.swap
-		}
-	}
-	g.in.start()
+	g.out.begin()
+	g.in.begin()
 }
 
 // swap ends the hold on a slab that came in and was forwarded, and returns an
@@ -79,22 +77,22 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 	}
 	progress = g.out.prune()
 	progress = g.out.flush() || progress
-	if len(g.out.edges) == 0 && b.graph().draining.Load() {
+	if ctl&ctlStop != 0 || g.out.stuck() && b.graph().draining.Load() {
 		b.finishWith(nil) // without a consumer it would hold its output, and the drain, for ever
 	}
-	if b.phase == running && g.out.empty() {
+	if b.phase == running && g.out.ready() {
 		progress = g.in.flushHeld() || progress
-		progress = g.in.turn(g.out.empty, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress
+		progress = g.in.turn(g.out.ready, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress
 	}
 	if b.phase != ending {
 		return progress
 	}
-	g.in.cancel()
-	if b.inputOver && g.onEnd != nil && g.out.empty() {
+	g.in.leave()
+	if b.inputOver && g.onEnd != nil && g.out.ready() {
 		g.trail(ctx)
 		return true
 	}
-	if g.out.empty() || ctl&ctlExpired != 0 || len(g.out.edges) == 0 {
+	if g.out.empty() || ctl&ctlExpired != 0 || g.out.stuck() {
 		g.close()
 		return true
 	}
@@ -103,7 +101,7 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 }
 
 func (g *Gate[In, Out]) close() {
-	g.in.cancel()
+	g.in.leave()
 	left := g.out.waiting()
 	g.out.letGo()
 	if left > 0 {
@@ -133,15 +131,20 @@ func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *pack
 		e := g.self.edges[k]
 		g.o.lent = e.chunk(e.slot(e.head.Load()))
 	}
+	g.in.cameBy(e.sub)
 	panicked, err := g.call(func() error { return g.f(ctx, in, &g.o) })
 	g.in.settled(len(in), err, g.in.returned(ctx, panicked, err))
 	g.collect(slab, k, panicked)
+	if panicked {
+		e.spoil(len(in))
+		return
+	}
 	ask := e.took(p, len(in))
 	g.out.flush()
 	switch {
 	case ask == 0 || g.in.phase != running:
-	case g.out.empty():
-		e.ask(ask)
+	case g.out.ready():
+		g.in.ask(e, ask)
 	default:
 		e.held += ask
 	}
@@ -187,9 +190,9 @@ func (g *Gate[In, Out]) forwarded(k int) piece[Out] {
 
 func (g *Gate[In, Out]) call(f func() error) (panicked bool, err error) {
 	panicked = true
-	g.in.busy.Store(true)
+	g.in.enter()
 	defer func() {
-		g.in.busy.Store(false)
+		g.in.exit()
 		if panicked {
 			err = g.in.panicked(recover())
 		}

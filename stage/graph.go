@@ -18,45 +18,44 @@ import (
 // runs once. All methods are safe for concurrent use; Connect comes before the
 // start.
 //
-// A graph ends when all its stages have. Once no sink is left, nothing can be
-// delivered any more: then the graph ends the stages that remain and cancels
-// the callbacks' context. One stage's failure ends the stages after it by their
-// cancel modes, and no others (ADR 0024).
+// A graph ends when all its stages have. Once the last sink has ended, nothing
+// can be delivered any more: then the graph ends the stages that remain and
+// cancels the callbacks' context. Once the last source has ended, stages that
+// wait for a subscription end too: nothing can reach them any more. One
+// stage's failure ends the stages after it by their cancel modes, and no others
+// (ADR 0024, 0046).
 //
-// Invariants: live is the number of stages that have not ended, sinks how many
-// of them are sinks; causes only grows; idle is closed exactly when live
-// becomes 0, done after every goroutine of the graph has returned.
+// Invariants: live is the number of stages that have not ended, sinks and
+// sources how many of them are that; causes only grows; links has the
+// subscriptions of the graph's consumers that have not ended; idle is closed
+// exactly when live becomes 0, done after every goroutine of the graph has
+// returned.
 type Graph struct {
 	fuse   bool
 	drain  time.Duration
 	log    *slog.Logger
 	poison bool // tests: see outlet.poison
 
-	draining atomic.Bool // ends of producers are no reason to stop before the last
-	idle     chan struct{}
-	done     chan struct{}
-	wg       sync.WaitGroup
-	cancel   context.CancelCauseFunc // of the callbacks' context; set by Start
+	draining    atomic.Bool // ends of producers are no reason to stop before the last
+	sourcesOver atomic.Bool // there were sources, and all have ended
+	idle        chan struct{}
+	done        chan struct{}
+	wg          sync.WaitGroup
+	callbacks   context.Context         // set by Start
+	cancel      context.CancelCauseFunc // of callbacks; set by Start
 
 	mu      sync.Mutex
 	started bool
 	nodes   []node
-	links   []*link
+	links   []*Subscription
 	refused []error
 	live    int
 	sinks   int
+	sources int
 	causes  []error
 	cut     *penstock.DrainError // the drain was cut short, or the graph aborted
 	aborted error
 	result  error
-}
-
-// A link is one declared subscription.
-type link struct {
-	from, to *base
-	sub      subscription
-	wire     func(producer, consumer *doorbell)
-	lost     func() int // counts what was sent and never processed; once, after the end
 }
 
 // NewGraph returns an empty graph.
@@ -98,26 +97,56 @@ func (g *Graph) Start(ctx context.Context) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	callbacks, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	g.started, g.cancel = true, cancel
-	g.live = len(g.nodes)
+	if err := g.admitAll(); err != nil {
+		return err
+	}
+	g.callbacks, g.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	g.started = true
 	executors := g.executors()
+	for _, l := range g.links {
+		l.adopt()
+	}
 	for _, n := range g.nodes {
-		if n.common().kind == KindSink {
-			g.sinks++
-		}
-		n.begin()
+		g.countIn(n.common())
 	}
 	for _, x := range executors {
-		x.ctx = callbacks
-		// An executor: ends with its last stage; watch waits for it. After a
-		// runtime.Goexit in a callback another takes over.
-		x.again = func() { g.wg.Go(x.run) }
-		x.again()
+		g.launch(x)
 	}
 	// The watcher: ends after the last stage; Wait waits for it.
 	go g.watch(ctx)
 	return nil
+}
+
+// admitAll gives every declared subscription to its producer, before the first
+// ask: so no event goes out before all are there (ST-39).
+func (g *Graph) admitAll() error {
+	var errs []error
+	for _, l := range g.links {
+		if err := l.admit(); err != nil {
+			errs = append(errs, l.where(err))
+		}
+	}
+	g.refused = append(g.refused, errs...) // a graph is not started after that
+	return errors.Join(errs...)
+}
+
+func (g *Graph) countIn(b *base) {
+	b.ctx = &callContext{g.callbacks, b}
+	g.live++
+	switch b.kind {
+	case KindSink:
+		g.sinks++
+	case KindSource:
+		g.sources++
+		g.sourcesOver.Store(false)
+	}
+}
+
+func (g *Graph) launch(x *executor) {
+	// An executor: ends with its last stage; watch waits for it. After a
+	// runtime.Goexit in a callback another takes over.
+	x.again = func() { g.wg.Go(x.run) }
+	x.again()
 }
 
 // Wait blocks until the graph has ended and returns what [Graph.Run] returns.
@@ -194,8 +223,15 @@ func (g *Graph) watch(ctx context.Context) {
 }
 
 func (g *Graph) beginDrain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.draining.Swap(true) {
 		return
+	}
+	for _, l := range g.links {
+		if l.from.graph() != g { // which goes on
+			l.Cancel()
+		}
 	}
 	for _, n := range g.nodes {
 		if b := n.common(); b.kind == KindSource {
@@ -251,25 +287,34 @@ func (g *Graph) stageEnded(b *base) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.live--
-	if b.kind == KindSink {
+	switch b.kind {
+	case KindSink:
 		g.sinks--
+	case KindSource:
+		g.sources--
 	}
 	switch {
 	case g.live == 0:
 		close(g.idle)
 	case b.kind == KindSink && g.sinks == 0:
 		g.quit(errNoConsumers)
+	case b.kind == KindSource && g.sources == 0:
+		g.sourcesOver.Store(true)
+		for _, n := range g.nodes {
+			n.common().wake(0)
+		}
 	}
 }
+
+// noMore reports whether no producer can come for a consumer that has lost its
+// own.
+func (g *Graph) noMore() bool { return g.draining.Load() || g.sourcesOver.Load() }
 
 // outcome says what became of the graph, after the last stage has ended.
 func (g *Graph) outcome() error {
 	left := 0
 	for _, n := range g.nodes {
 		left += n.common().left
-	}
-	for _, l := range g.links {
-		left += l.lost()
 	}
 	errs := slices.Clone(g.causes)
 	if g.cut != nil && left > 0 {

@@ -1,5 +1,11 @@
 package stage
 
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
 // Inlet is the face of a gate or a sink that events come in by. It is a small
 // handle; copies name the same face.
 type Inlet[T any] struct{ i *inlet[T] }
@@ -12,20 +18,56 @@ type Inleter[T any] interface{ In() Inlet[T] }
 
 // inlet is the consuming half of a stage. All of it belongs to the stage's
 // goroutine.
+//
+// Invariant: live is the number of edges whose end was not taken yet.
 type inlet[T any] struct {
 	*base
 	edges []*edge[T]
-	live  int // edges whose end was not taken yet
-	first int // the edge that the next turn begins with
+	live  int
+	first int  // the edge that the next turn begins with
+	gone  bool // some of edges are done
+	owned bool // the stage asks by rules of its own, not by the window
+
+	swap         func(*slab[T]) *slab[T] // of the gate whose input it is; see edge
+	onSubscribed func(*Subscription)
+	onCancelled  func(*Subscription, error) error
 }
 
 func newInlet[T any](b *base) inlet[T] { return inlet[T]{base: b} }
 
-// start makes the first ask on every edge (ST-16).
-func (i *inlet[T]) start() {
-	i.live = len(i.edges)
-	for _, e := range i.edges {
+// adopt takes in a subscription: the first ask follows (ST-16).
+func (i *inlet[T]) adopt(e *edge[T]) {
+	i.edges = append(i.edges, e)
+	i.live++
+	if !e.manual {
 		e.ask(e.window.Start())
+	}
+}
+
+// greet tells the hook of a subscription that was adopted.
+func (i *inlet[T]) greet(e *edge[T]) {
+	if i.onSubscribed != nil {
+		i.guard(func() { i.onSubscribed(e.sub) })
+	}
+}
+
+// join is adopt and greet while the stage runs, or the refusal.
+func (i *inlet[T]) join(e *edge[T]) {
+	if i.phase != running {
+		i.drop(e, ErrConsumerNotAlive)
+		return
+	}
+	i.adopt(e)
+	i.greet(e)
+}
+
+// begin greets the declared subscriptions.
+func (i *inlet[T]) begin() {
+	if i.onSubscribed == nil {
+		return
+	}
+	for _, e := range i.edges[:len(i.edges):len(i.edges)] {
+		i.greet(e)
 	}
 }
 
@@ -33,6 +75,9 @@ func (i *inlet[T]) start() {
 // one that was served last, and takes the ends that are due. It stops early when
 // the stage begins to end or when ready says so; nil means always ready.
 func (i *inlet[T]) turn(ready func() bool, process func(at int, e *edge[T], p *packet[T])) (progress bool) {
+	if i.gone {
+		i.compact()
+	}
 	n, first := len(i.edges), i.first
 	for k := range n {
 		at := (first + k) % n
@@ -54,28 +99,80 @@ func (i *inlet[T]) turn(ready func() bool, process func(at int, e *edge[T], p *p
 			progress = true
 		}
 	}
+	if i.live == 0 && i.phase == running && i.graph().noMore() {
+		i.endInput()
+		progress = true
+	}
 	return progress
 }
 
-// takeEnd applies the cancel mode of an edge whose producer has ended (ST-82).
-// A graph that drains ends every producer: then a stage goes on until all its
-// producers have, whatever the mode, so that nothing on its way is lost.
+// compact forgets the edges that are done.
+func (i *inlet[T]) compact() {
+	i.gone = false
+	i.edges = slices.DeleteFunc(i.edges, func(e *edge[T]) bool { return e.done })
+}
+
+// takeEnd applies the cancel mode of an edge that is over (ST-82), or asks the
+// hook. A graph that drains ends every producer: then a stage goes on until all
+// its producers have, whatever the mode, so that nothing on its way is lost.
 func (i *inlet[T]) takeEnd(e *edge[T]) {
-	e.done = true
+	reason, cancelled := e.reason(), e.cancelled()
 	i.live--
+	i.drop(e, reason)
 	switch {
-	case e.endErr != nil && e.mode != Temporary:
-		i.finishWith(e.endErr)
-	case i.live == 0, e.endErr == nil && e.mode == Permanent && !i.graph().draining.Load():
-		i.inputOver = i.phase == running
+	case i.onCancelled != nil:
+		i.asked(e.sub, reason)
+	case reason != nil && e.mode != Temporary:
+		i.finishWith(reason)
+	case reason == nil && e.mode == Permanent && !i.graph().draining.Load():
+		i.endInput()
+	}
+	waits := cancelled || i.added.Load() || i.onCancelled != nil
+	if i.live == 0 && (!waits || i.graph().noMore()) {
+		i.endInput()
+	}
+}
+
+// endInput ends the stage normally because nothing more can come in.
+func (i *inlet[T]) endInput() {
+	if i.phase == running {
+		i.inputOver = true
 		i.finishWith(nil)
 	}
 }
 
-// cancel gives up every edge that has not ended.
-func (i *inlet[T]) cancel() {
+// asked has the hook decide about the stage.
+func (i *inlet[T]) asked(s *Subscription, reason error) {
+	var err error
+	if i.guard(func() { err = i.onCancelled(s, reason) }) || err == nil {
+		return
+	}
+	switch {
+	case errors.Is(err, Done):
+		i.endInput()
+	case reason != nil && errors.Is(err, reason): // passed on, not a failure of its own
+		i.finishWith(err)
+	default:
+		i.fail(fmt.Errorf("stage %q: %w", i.name, err))
+	}
+}
+
+// drop ends an edge for the consumer.
+func (i *inlet[T]) drop(e *edge[T], reason error) {
+	i.gone = true
+	if n := e.leave(); n > 0 {
+		i.lost(n)
+	}
+	e.sub.over(reason)
+}
+
+// leave gives up every edge that has not ended.
+func (i *inlet[T]) leave() {
 	for _, e := range i.edges {
-		e.cancel()
+		if !e.done {
+			i.live--
+			i.drop(e, i.cause)
+		}
 	}
 }
 
@@ -83,10 +180,17 @@ func (i *inlet[T]) cancel() {
 func (i *inlet[T]) flushHeld() (progress bool) {
 	for _, e := range i.edges {
 		if e.held > 0 && !e.done {
-			e.ask(e.held)
+			i.ask(e, e.held)
 			e.held = 0
 			progress = true
 		}
 	}
 	return progress
+}
+
+// ask asks for n more, unless the subscription was cancelled (ST-26).
+func (i *inlet[T]) ask(e *edge[T], n int) {
+	if !e.cancelled() {
+		e.ask(n)
+	}
 }

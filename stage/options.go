@@ -52,6 +52,7 @@ type settings struct {
 	policy    Policy
 	only      string // an option that was given and that sources alone have
 	drains    bool   // Drain was given
+	holds     bool   // AccumulateDemand was given
 	onDiscard func(int)
 	drain     time.Duration
 	err       error
@@ -109,10 +110,15 @@ func Drain(d time.Duration) Option {
 	}
 }
 
-// Mode says what a consumer does when a producer of its ends. The end
+// Mode says what a consumer does when a subscription of its ends. The end
 // takes effect after every event that the producer had sent was processed. A
-// consumer ends in any mode, normally, when its last producer has ended
-// normally, or in mode Temporary in any way: nothing could reach it any more.
+// cancel counts as a normal end.
+//
+// A consumer ends in any mode, normally, when its last producer has ended
+// normally, or in mode Temporary in any way: nothing could reach it any more. It
+// goes on and waits for another [Subscribe] when the last of its subscriptions
+// was cancelled, when it was given to [Graph.Add], or when its OnCancelled hook
+// says so; then it ends when no source of its graph is left.
 type Mode uint8
 
 const (
@@ -129,20 +135,13 @@ const (
 // SubOption is a setting of one subscription.
 type SubOption func(*subscription)
 
-type subscription struct {
-	window demand.Window
-	demand bool // Demand or Max was given
-	mode   Mode
-	async  bool
-	err    error
-}
-
-func newSubscription(opts []SubOption) subscription {
-	var s subscription
-	Max(demand.DefaultMax)(&s)
+func newSubscription(opts []SubOption) *Subscription {
+	s := &Subscription{done: make(chan struct{})}
+	s.timeout = DefaultSubscribe
+	Max(demand.DefaultMax)(&s.subscription)
 	s.demand = false
 	for _, o := range opts {
-		o(&s)
+		o(&s.subscription)
 	}
 	return s
 }
@@ -175,6 +174,24 @@ func CancelMode(m Mode) SubOption {
 		s.mode = m
 		if m > Temporary && s.err == nil {
 			s.err = &penstock.FieldError{Field: "CancelMode", Reason: fmt.Sprintf("%d is unknown", m)}
+		}
+	}
+}
+
+// Manual has the subscription ask for nothing by itself: events come only after
+// [Subscription.Ask], and what one delivery brings is one batch. max then only
+// bounds how many batches may be on their way.
+func Manual() SubOption { return func(s *subscription) { s.manual = true } }
+
+// Timeout bounds how long [SubscribeWait] waits for the producer; 0 means
+// [DefaultSubscribe], negative is an error.
+func Timeout(d time.Duration) SubOption {
+	return func(s *subscription) {
+		if d < 0 && s.err == nil {
+			s.err = &penstock.FieldError{Field: "Timeout", Reason: fmt.Sprintf("%v is negative", d)}
+		}
+		if d > 0 {
+			s.timeout = d
 		}
 	}
 }

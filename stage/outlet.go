@@ -1,16 +1,60 @@
 package stage
 
-import "math"
+import (
+	"log/slog"
+	"math"
+	"slices"
+	"sync/atomic"
+)
 
 // Outlet is the face of a source or a gate that events leave by. It is a small
 // handle; copies name the same face.
-type Outlet[T any] struct{ o *outlet[T] }
+type Outlet[T any] struct {
+	o         *outlet[T]
+	where     func(T) bool
+	partition int // 0: none; partition i is i + 1
+}
 
 // Out returns o itself, so that a handle can be given to [Connect].
 func (o Outlet[T]) Out() Outlet[T] { return o }
 
+// Where returns a handle by which a subscription gets only the events for which
+// keep returns true; the others cost it no demand. The producer must be one
+// that broadcasts: elsewhere an event that one consumer does not want would
+// have to wait for another. keep runs on the producer's goroutine, one call at
+// a time. A second Where narrows the first.
+func (o Outlet[T]) Where(keep func(T) bool) Outlet[T] {
+	if before := o.where; before != nil {
+		o.where = func(v T) bool { return before(v) && keep(v) }
+	} else {
+		o.where = keep
+	}
+	return o
+}
+
+// Partition returns a handle by which a subscription gets the events of
+// partition i, in [0, n), of a producer that dispatches by [Partition].
+func (o Outlet[T]) Partition(i int) Outlet[T] {
+	o.partition = i + 1
+	if i < 0 {
+		o.partition = i // refused like every other that does not exist, and not taken for none
+	}
+	return o
+}
+
+// Subscribers returns the number of subscriptions that the producer serves now.
+// Safe for concurrent use.
+func (o Outlet[T]) Subscribers() int { return int(o.o.subscribers.Load()) }
+
 // Outleter is what events can come from: [*Source], [*Gate], [Outlet].
 type Outleter[T any] interface{ Out() Outlet[T] }
+
+// A Change says that a subscription has arrived or left, and how many the
+// producer then has.
+type Change struct {
+	Arrived     bool
+	Subscribers int
+}
 
 // A piece is output that waits for demand: the events [from, to) of a slab.
 type piece[T any] struct {
@@ -18,23 +62,50 @@ type piece[T any] struct {
 	from, to int
 }
 
+func (p *piece[T]) len() int { return p.to - p.from }
+
 // outlet is the producing half of a stage. All of it belongs to the stage's
 // goroutine.
 //
 // Invariants: pieces are in order of emission, and while there is one, nothing
 // newer is emitted to an edge. Every slab of the stage's domain is in exactly
 // one of these places: free, a piece or packets (refs > 0), or a consumed slot.
+// leaving holds the edges that were cancelled and whose consumer still works on
+// what it got: they have no demand.
 type outlet[T any] struct {
 	*base
-	edges  []*edge[T] // in order of subscription (ties of the dispatcher)
-	free   []*slab[T]
-	pieces [2]piece[T] // at most one forwarded and one emitted part of one call
-	n      int         // pieces in use
-	clears bool
-	poison bool // tests: every free slab is cleared, so that use after return shows
+	edges   []*edge[T] // in order of subscription (ties of the dispatcher)
+	leaving []*edge[T]
+	router  router[T] // nil: to the greatest demand
+	free    []*slab[T]
+	pieces  [2]piece[T] // at most one forwarded and one emitted part of one call
+	n       int         // pieces in use
+	clears  bool
+	copies  bool // the router gives one event to several
+	poison  bool // tests: every free slab is cleared, so that use after return shows
+	warned  bool // of subscriptions with different max
+
+	subscribers   atomic.Int32 // len(edges), for others to look at
+	onSubscribers func(Change)
 }
 
 func newOutlet[T any](b *base) outlet[T] { return outlet[T]{base: b, clears: holdsPointers[T]()} }
+
+func (o *outlet[T]) snapshot() Stats {
+	st := o.base.snapshot()
+	if o.copies {
+		st.Dispatched = o.stats.dispatched.Load()
+	}
+	return st
+}
+
+// want returns the demand that nothing the outlet holds will meet.
+func (o *outlet[T]) want() int {
+	if o.router != nil {
+		return o.router.want(o)
+	}
+	return o.open()
+}
 
 // open returns the demand of all subscribers that can be met now.
 func (o *outlet[T]) open() int {
@@ -46,13 +117,27 @@ func (o *outlet[T]) open() int {
 	return sum
 }
 
+// ready reports whether more output may be made: nothing waits for demand, or
+// there is demand that what waits cannot meet (ST-64).
+func (o *outlet[T]) ready() bool {
+	return o.n == 0 && (o.router == nil || o.router.held() == 0 || o.router.want(o) > 0)
+}
+
 // empty reports whether nothing waits for demand.
-func (o *outlet[T]) empty() bool { return o.n == 0 }
+func (o *outlet[T]) empty() bool { return o.n == 0 && (o.router == nil || o.router.held() == 0) }
+
+// stuck reports whether what waits cannot be delivered to anybody who is there.
+func (o *outlet[T]) stuck() bool {
+	return len(o.edges) == 0 || o.router != nil && o.n == 0 && o.router.stuck(o)
+}
 
 // waiting returns the number of events that wait for demand.
 func (o *outlet[T]) waiting() (events int) {
 	for _, p := range o.pieces[:o.n] {
-		events += p.to - p.from
+		events += p.len()
+	}
+	if o.router != nil {
+		events += o.router.held()
 	}
 	return events
 }
@@ -61,13 +146,16 @@ func (o *outlet[T]) waiting() (events int) {
 func (o *outlet[T]) push(p piece[T]) {
 	o.pieces[o.n] = p
 	o.n++
-	add(&o.stats.waiting, p.to-p.from)
+	add(&o.stats.waiting, p.len())
 }
 
-// flush gives what waits to the subscribers as far as they have asked. The
-// one with the greatest open demand comes first, up to all of its demand; of
-// equals the one that subscribed first.
+// flush gives what waits to the subscribers as far as they have asked. Unless a
+// router says otherwise, the one with the greatest open demand comes first, up
+// to all of its demand; of equals the one that subscribed first.
 func (o *outlet[T]) flush() (progress bool) {
+	if o.router != nil {
+		return o.router.flush(o)
+	}
 	for o.n > 0 {
 		p := &o.pieces[0]
 		for p.from < p.to {
@@ -75,13 +163,18 @@ func (o *outlet[T]) flush() (progress bool) {
 			if e == nil {
 				return progress
 			}
-			o.send(e, p, min(open, p.to-p.from))
+			o.send(e, p, min(open, p.len()))
 			progress = true
 		}
-		o.pieces[0], o.pieces[1] = o.pieces[1], piece[T]{}
-		o.n--
+		o.shift()
 	}
 	return progress
+}
+
+// shift forgets the first piece, whose reference is gone.
+func (o *outlet[T]) shift() {
+	o.pieces[0], o.pieces[1] = o.pieces[1], piece[T]{}
+	o.n--
 }
 
 func (o *outlet[T]) greatest() (best *edge[T], open int) {
@@ -93,19 +186,29 @@ func (o *outlet[T]) greatest() (best *edge[T], open int) {
 	return best, open
 }
 
-// send publishes the first n events of p to e.
+// send publishes the first n events of p to e. The last packet takes over the
+// piece's own reference. When e was cancelled this moment, nothing changes.
 func (o *outlet[T]) send(e *edge[T], p *piece[T], n int) {
-	if e.tail.Load()-e.reclaimed == uint64(len(e.ring)) {
-		o.reclaim(e)
-	}
 	last := p.from+n == p.to
 	if !last {
-		p.slab.refs++ // the last packet takes over the piece's own reference
+		p.slab.refs++
 	}
-	e.publish(packet[T]{slab: p.slab, from: p.from, to: p.from + n, whole: last && p.slab.refs == 1})
+	if !o.publish(e, packet[T]{slab: p.slab, from: p.from, to: p.from + n, whole: last && p.slab.refs == 1}) {
+		if !last {
+			p.slab.refs--
+		}
+		return
+	}
 	p.from += n
 	add(&o.stats.sent, n)
 	add(&o.stats.waiting, -n)
+}
+
+func (o *outlet[T]) publish(e *edge[T], p packet[T]) bool {
+	if e.tail.Load()-e.reclaimed == uint64(len(e.ring)) {
+		o.reclaim(e)
+	}
+	return e.publish(p)
 }
 
 // take returns an empty slab: one that is free, one that its consumer is done
@@ -148,37 +251,121 @@ func (o *outlet[T]) release(s *slab[T]) {
 	o.free = append(o.free, s)
 }
 
-// prune drops the edges whose consumer has left, counts what it had not
-// processed, and takes its slabs back (ST-88).
+// adopt takes in a subscription, or says why the dispatcher refuses it.
+func (o *outlet[T]) adopt(e *edge[T]) error {
+	if err := o.admit(e); err != nil {
+		return err
+	}
+	o.edges = append(o.edges, e)
+	o.subscribers.Store(int32(len(o.edges)))
+	return nil
+}
+
+func (o *outlet[T]) admit(e *edge[T]) error {
+	if o.router != nil {
+		return o.router.admit(o, e)
+	}
+	if e.where != nil {
+		return errNoSelector
+	}
+	if e.partition != -1 {
+		return errNoPartitions
+	}
+	return nil
+}
+
+// greet tells the hook of a subscription that was adopted, when there are count.
+func (o *outlet[T]) greet(count int) {
+	o.warnOfMax()
+	if o.onSubscribers != nil {
+		o.guard(func() { o.onSubscribers(Change{Arrived: true, Subscribers: count}) })
+	}
+}
+
+// warnOfMax warns, once, when a producer that serves the greatest demand first
+// has consumers of which some can never have it (ST-97).
+func (o *outlet[T]) warnOfMax() {
+	if o.warned || o.router != nil || len(o.edges) < 2 {
+		return
+	}
+	first := o.edges[0].window.Max()
+	for _, e := range o.edges[1:] {
+		if other := e.window.Max(); other != first {
+			o.warned = true
+			o.logger().Warn("subscriptions with different max", slog.String("stage", o.name), slog.Int("max", first), slog.Int("other", other))
+			return
+		}
+	}
+}
+
+// begin greets the declared subscriptions.
+func (o *outlet[T]) begin() {
+	for n := range len(o.edges) {
+		o.greet(n + 1)
+	}
+}
+
+// prune drops the edges whose subscription was cancelled or whose consumer has
+// left: their demand counts no more. From the latter it takes the slabs back
+// and counts what was not processed (ST-88).
 func (o *outlet[T]) prune() (progress bool) {
+	if len(o.leaving) > 0 {
+		o.leaving = slices.DeleteFunc(o.leaving, func(e *edge[T]) bool { return e.left.Load() && o.abandon(e) })
+	}
 	kept := o.edges[:0]
 	for _, e := range o.edges {
-		if !e.cancelled.Load() {
+		switch {
+		case e.left.Load():
+			o.abandon(e)
+		case e.cancelled():
+			o.leaving = append(o.leaving, e)
+		default:
 			kept = append(kept, e)
 			continue
 		}
 		progress = true
-		o.abandon(e)
+		if o.router != nil {
+			o.router.leave(o, e)
+		}
 	}
+	if !progress {
+		return false
+	}
+	gone := len(o.edges) - len(kept)
 	clear(o.edges[len(kept):])
 	o.edges = kept
-	return progress
+	o.subscribers.Store(int32(len(kept)))
+	if o.onSubscribers != nil {
+		for n := gone - 1; n >= 0; n-- {
+			o.guard(func() { o.onSubscribers(Change{Subscribers: len(kept) + n}) })
+		}
+	}
+	return true
 }
 
-func (o *outlet[T]) abandon(e *edge[T]) {
-	e.abandoned, e.lost = true, e.unprocessed()
-	add(&o.stats.undelivered, e.lost)
+// abandon takes an edge back that its consumer has left.
+func (o *outlet[T]) abandon(e *edge[T]) bool {
+	if n := e.count(); n > 0 {
+		o.lost(n)
+	}
 	o.reclaim(e)
-	for tail := e.tail.Load(); e.reclaimed < tail; e.reclaimed++ {
+	for tail := e.tail.Load() &^ cancelBit; e.reclaimed < tail; e.reclaimed++ {
 		p := e.slot(e.reclaimed)
-		p.slab.dirty = o.clears
-		o.release(p.slab)
+		if !e.spoilt { // else this first one is for the collector
+			p.slab.dirty = o.clears
+			o.release(p.slab)
+		}
+		e.spoilt = false
 		p.slab = nil
 	}
+	return true
 }
 
 // unsent returns a copy of the events that wait for demand.
 func (o *outlet[T]) unsent() (vs []T) {
+	if o.router != nil {
+		vs = o.router.unsent()
+	}
 	for _, p := range o.pieces[:o.n] {
 		vs = append(vs, p.slab.buf[p.from:p.to]...)
 	}
@@ -189,12 +376,20 @@ func (o *outlet[T]) unsent() (vs []T) {
 // has to be at its end.
 func (o *outlet[T]) letGo() {
 	o.pieces, o.n = [2]piece[T]{}, 0
+	if o.router != nil {
+		o.router.letGo()
+	}
 	o.stats.waiting.Store(0)
 }
 
 // end tells every subscriber that nothing more comes.
 func (o *outlet[T]) end(err error) {
-	for _, e := range o.edges {
+	for _, e := range slices.Concat(o.edges, o.leaving) {
 		e.end(err)
+		if e.left.Load() { // the one who leaves last counts
+			if n := e.count(); n > 0 {
+				o.lost(n)
+			}
+		}
 	}
 }

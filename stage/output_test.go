@@ -110,7 +110,7 @@ func TestForwardedSlabHasOneOwnerWhenTheGateEnds(t *testing.T) {
 		synctest.Wait()
 		equal(t, "in hands", holder.all(), [][]int{{0, 1}})
 		given, taken := src.out.edges[0], gate.out.edges[0]
-		if given.tail.Load() != 1 || given.head.Load() != 0 || !given.cancelled.Load() {
+		if given.tail.Load() != 1 || given.head.Load() != 0 || !given.left.Load() {
 			t.Fatal("the delivery is not the one that the test is about")
 		}
 		if given.slot(0).slab == taken.slot(0).slab {

@@ -31,18 +31,18 @@ func (s *Sink[T]) In() Inlet[T] { return Inlet[T]{&s.in} }
 
 func (s *Sink[T]) common() *base   { return s.in.base }
 func (s *Sink[T]) snapshot() Stats { return s.in.snapshot() }
-func (s *Sink[T]) begin()          { s.in.start() }
+func (s *Sink[T]) begin()          { s.in.begin() }
 
 func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 	b := s.in.base
-	if b.ctl.Load()&ctlQuit != 0 {
+	if b.ctl.Load()&(ctlQuit|ctlStop) != 0 {
 		b.finishWith(nil)
 	}
 	if b.phase == running {
 		progress = s.in.turn(nil, func(_ int, e *edge[T], p *packet[T]) { s.process(ctx, e, p) })
 	}
 	if b.phase == ending {
-		s.in.cancel()
+		s.in.leave()
 		b.finish()
 		return true
 	}
@@ -51,18 +51,23 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 
 func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
 	in := e.chunk(p)
+	s.in.cameBy(e.sub)
 	panicked, err := s.call(ctx, in)
 	s.in.settled(len(in), err, s.in.returned(ctx, panicked, err))
+	if panicked {
+		e.spoil(len(in))
+		return
+	}
 	if ask := e.took(p, len(in)); ask > 0 && s.in.phase == running {
-		e.ask(ask)
+		s.in.ask(e, ask)
 	}
 }
 
 func (s *Sink[T]) call(ctx context.Context, in []T) (panicked bool, err error) {
 	panicked = true
-	s.in.busy.Store(true)
+	s.in.enter()
 	defer func() {
-		s.in.busy.Store(false)
+		s.in.exit()
 		if panicked {
 			err = s.in.panicked(recover())
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/penstock/penstock"
 )
@@ -23,9 +24,10 @@ type Source[T any] struct {
 	overflow        overflowLog
 
 	o         Output[T]
-	knownOpen int  // intake.open, as last set
-	dry       bool // the last call of pull emitted nothing
-	dryWant   int  // the least want seen since then
+	holding   atomic.Bool // demand is accumulated
+	knownOpen int         // intake.open, as last set
+	dry       bool        // the last call of pull emitted nothing
+	dryWant   int         // the least want seen since then
 }
 
 // Pull returns a source that is asked. f is called with want > 0, the number of
@@ -70,6 +72,7 @@ func newSource[T any](
 	s.in.capacity, s.in.policy = b.capacity, b.policy
 	s.in.buf.clears = s.out.clears
 	s.overflow.write = func(dropped int) { s.warn(dropped, "buffer_full") }
+	s.holding.Store(b.holds)
 	b.self = s
 	return s
 }
@@ -87,7 +90,7 @@ func (s *Source[T]) OnDiscardEvents(f func(events []T)) *Source[T] {
 }
 
 // Out returns the source's outlet.
-func (s *Source[T]) Out() Outlet[T] { return Outlet[T]{&s.out} }
+func (s *Source[T]) Out() Outlet[T] { return Outlet[T]{o: &s.out} }
 
 // Wake has a pull callback called again that emitted nothing last time. Safe
 // for concurrent use; it never blocks.
@@ -98,7 +101,7 @@ func (s *Source[T]) Wake() { s.out.wake(ctlWake) }
 func (s *Source[T]) Buffered() int { return int(s.in.size.Load()) }
 
 func (s *Source[T]) common() *base { return s.out.base }
-func (s *Source[T]) begin()        {}
+func (s *Source[T]) begin()        { s.out.begin() }
 
 func (s *Source[T]) snapshot() Stats {
 	st := s.out.snapshot()
@@ -117,6 +120,9 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 	}
 	progress = s.out.prune()
 	shut := s.in.shut.Load() // before serve: what came before the close is served
+	if s.holding.Load() && b.phase == running && ctl&ctlStop == 0 {
+		return progress
+	}
 	progress = s.serve() || progress
 	if b.phase == running {
 		switch {
@@ -132,12 +138,20 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		return progress
 	}
 	s.in.close(nil)
-	if s.out.empty() && s.in.size.Load() == 0 || ctl&ctlExpired != 0 || len(s.out.edges) == 0 {
+	if s.delivered() || ctl&ctlExpired != 0 {
 		s.close()
 		return true
 	}
 	b.expireAfterDrain()
 	return progress
+}
+
+// delivered reports whether nothing is left that could be delivered.
+func (s *Source[T]) delivered() bool {
+	if len(s.out.edges) == 0 {
+		return true
+	}
+	return s.in.size.Load() == 0 && (s.out.empty() || s.out.stuck())
 }
 
 // takeReason ends the source as its emitter, or a discard hook that panicked,
@@ -153,10 +167,10 @@ func (s *Source[T]) takeReason() {
 // serve meets demand from what the source holds.
 func (s *Source[T]) serve() (progress bool) {
 	progress = s.out.flush()
-	if !s.out.empty() {
+	if !s.out.ready() {
 		return progress
 	}
-	open := s.out.open()
+	open := s.out.want()
 	size := s.in.size.Load()
 	if size == 0 && (!s.push || open == s.knownOpen) {
 		return progress
@@ -186,7 +200,7 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 	if s.pull == nil {
 		return false
 	}
-	want := s.out.open()
+	want := s.out.want()
 	if ctl&ctlWake != 0 {
 		s.out.ctl.And(^uint32(ctlWake))
 		s.dry = false
@@ -195,7 +209,7 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 		s.dryWant = want
 		return false
 	}
-	if want == 0 || !s.out.empty() {
+	if want == 0 || !s.out.ready() {
 		return false
 	}
 	if s.in.size.Load() > 0 { // demand, or a push, came after serve has looked: the buffer first (ST-46)
@@ -295,9 +309,9 @@ func (s *Source[T]) close() {
 
 func (s *Source[T]) call(ctx context.Context, want int) (panicked bool, err error) {
 	panicked = true
-	s.out.busy.Store(true)
+	s.out.enter()
 	defer func() {
-		s.out.busy.Store(false)
+		s.out.exit()
 		if panicked {
 			err = s.out.panicked(recover())
 		}

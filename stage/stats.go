@@ -8,13 +8,14 @@ type Stats struct {
 	Name string
 	Kind Kind
 
-	In        int64 // given to callbacks that returned, or panicked
-	Failed    int64 // of In: the call failed
-	Emitted   int64 // by callbacks
-	Pushed    int64 // into a source by its emitter
-	Sent      int64 // to consumers
-	Buffered  int64 // in a source's buffer, and emitted output that waits for demand
-	Discarded int64 // dropped by the overflow policy, or held when the stage ended
+	In         int64 // given to callbacks that returned, or panicked
+	Failed     int64 // of In: the call failed
+	Emitted    int64 // by callbacks
+	Pushed     int64 // into a source by its emitter
+	Dispatched int64 // of Emitted and Pushed: went out, to one consumer or, by a broadcast, to all
+	Sent       int64 // to consumers; more or less than Dispatched only for a broadcast
+	Buffered   int64 // in a source's buffer, and emitted output that waits for demand
+	Discarded  int64 // dropped by the overflow policy, or held when the stage ended
 
 	// Undelivered is what was sent to a consumer that left, or that was
 	// interrupted, before it had processed it. The part that a producer finds
@@ -42,7 +43,7 @@ func (b *base) snapshot() Stats {
 	return Stats{
 		Name: b.name, Kind: b.kind,
 		In: b.stats.in.Load(), Failed: b.stats.failed.Load(),
-		Emitted: b.stats.emitted.Load(), Sent: b.stats.sent.Load(),
+		Emitted: b.stats.emitted.Load(), Dispatched: b.stats.sent.Load(), Sent: b.stats.sent.Load(),
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
 		InCallback: b.busy.Load(), Ended: b.over.Load(),
 	}

@@ -1,0 +1,61 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// Add makes stages a part of the graph that wait for a [Subscribe]: they need no
+// [Connect], and go on when they have lost their last producer, unless the mode
+// of its subscription ends them. Before the start it returns an error that
+// [Graph.Start] returns too. While the graph runs it starts them at once. The error matches
+// [penstock.ErrInvalid] when a stage is misbuilt, has a name that is taken, or
+// belongs to another graph, and [penstock.ErrClosed] when the graph drains or
+// has ended; stages before the one it is about have been added.
+func (g *Graph) Add(stages ...Stage) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range stages {
+		b := s.common()
+		b.added.Store(true)
+		if g.started {
+			if err := g.addRunning(b); err != nil {
+				return fmt.Errorf("add %q: %w", b.name, err)
+			}
+		} else if err := g.enlist(b); err != nil {
+			err = fmt.Errorf("add %q: %w", b.name, err)
+			g.refuse(err)
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Graph) addRunning(b *base) error {
+	if g.draining.Load() || g.cut != nil || g.live == 0 {
+		return penstock.ErrClosed
+	}
+	if b.graph() == g {
+		return nil
+	}
+	before := len(g.nodes)
+	if err := g.enlist(b); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, n := range g.nodes[:before] {
+		seen[n.common().name] = true
+	}
+	if err := g.checkStage(b, seen); err != nil {
+		g.nodes = g.nodes[:before:before]
+		b.owner.Store(nil)
+		return err
+	}
+	x := &executor{bell: newDoorbell()}
+	x.add(b.self)
+	g.countIn(b)
+	b.bell.Store(x.bell)
+	g.launch(x)
+	return nil
+}

@@ -1,0 +1,193 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// Partition returns a dispatcher that divides events among n partitions, each
+// with at most one consumer, which subscribes by [Outlet.Partition]. An event
+// goes to partition by(event) modulo n, which is never negative. by runs on the
+// producer's goroutine, one call at a time.
+//
+// The events of one partition stay in order. What its consumer has not asked
+// for, or what has no consumer, waits in the partition's queue; the queue
+// outlives the consumer and goes to the next. Queued events count against
+// demand: the producer is asked only for what all consumers together have asked
+// for beyond what is queued, so that all queues together hold no more than the
+// sum of the subscriptions' max, and the output of one call. A partition that
+// nobody takes from so holds up the others in the end.
+//
+// n must be positive and by not nil: Start fails otherwise. A subscription
+// without a partition, to one that does not exist ([ErrPartition]) or that has
+// a consumer ([ErrPartitionTaken]) is refused.
+func Partition[T any](n int, by func(T) int) Dispatcher[T] {
+	d := Dispatcher[T]{make: func() router[T] { return &partition[T]{by: by, parts: make([]part[T], max(n, 0))} }}
+	switch {
+	case n <= 0:
+		d.err = &penstock.FieldError{Field: "Partition", Reason: fmt.Sprintf("%d partitions", n)}
+	case by == nil:
+		d.err = &penstock.FieldError{Field: "Partition", Reason: "the function is nil"}
+	}
+	return d
+}
+
+// partition routes by a function.
+//
+// Invariant: queued is the sum of the queues.
+type partition[T any] struct {
+	by     func(T) int
+	parts  []part[T]
+	queued int
+	broken bool // by has panicked: nothing more is routed
+}
+
+// part is one partition and its queue: first the head, of which a part may be
+// with the consumer already, then the events of fill, of which none is.
+type part[T any] struct {
+	e    *edge[T] // nil: no consumer
+	head piece[T]
+	fill *slab[T] // nil: nothing
+}
+
+func (q *part[T]) queued() int {
+	if q.fill == nil {
+		return q.head.len()
+	}
+	return q.head.len() + len(q.fill.buf)
+}
+
+func (r *partition[T]) admit(o *outlet[T], e *edge[T]) error {
+	switch i := e.partition; {
+	case e.where != nil:
+		return errNoSelector
+	case i == -1:
+		return fmt.Errorf("%w: none was chosen", ErrPartition)
+	case i < 0 || i >= len(r.parts):
+		return fmt.Errorf("%w: %d of %d", ErrPartition, i, len(r.parts))
+	case r.parts[i].e != nil:
+		return fmt.Errorf("partition %d: %w", i, ErrPartitionTaken)
+	}
+	r.parts[e.partition].e = e
+	return nil
+}
+
+func (r *partition[T]) leave(_ *outlet[T], e *edge[T]) { r.parts[e.partition].e = nil }
+
+// want does not count what waits for nobody when the stage ends: it must not
+// keep the rest from those who are there.
+func (r *partition[T]) want(o *outlet[T]) int {
+	queued := r.queued
+	if o.phase == ending {
+		queued -= r.ownerless()
+	}
+	return max(0, o.open()-queued)
+}
+
+func (r *partition[T]) ownerless() (events int) {
+	for i := range r.parts {
+		if q := &r.parts[i]; q.e == nil {
+			events += q.queued()
+		}
+	}
+	return events
+}
+
+func (r *partition[T]) flush(o *outlet[T]) (progress bool) {
+	for o.n > 0 && !r.broken {
+		p := &o.pieces[0]
+		if r.broken = true; o.guard(func() { r.route(o, p) }) {
+			break
+		}
+		r.broken = false
+		p.slab.dirty = o.clears // nobody else clears it
+		o.release(p.slab)
+		o.shift()
+		progress = true
+	}
+	if r.queued == 0 {
+		return progress
+	}
+	for i := range r.parts {
+		if q := &r.parts[i]; q.e != nil && r.serve(o, q) {
+			progress = true
+		}
+	}
+	return progress
+}
+
+// route distributes the events of p. p.from is behind the last that was, also
+// when by panics.
+func (r *partition[T]) route(o *outlet[T], p *piece[T]) {
+	n := len(r.parts)
+	vs := p.slab.buf[:p.to]
+	for p.from < len(vs) {
+		k := r.by(vs[p.from])
+		if uint(k) >= uint(n) {
+			if k %= n; k < 0 {
+				k += n
+			}
+		}
+		q := &r.parts[k]
+		if q.fill == nil {
+			q.fill = o.take()
+			q.fill.refs = 1
+		}
+		q.fill.buf = append(q.fill.buf, vs[p.from])
+		p.from++
+		r.queued++
+	}
+}
+
+// serve gives the consumer of q what it has asked for.
+func (r *partition[T]) serve(o *outlet[T], q *part[T]) (progress bool) {
+	for {
+		if q.head.len() == 0 {
+			if q.fill == nil {
+				return progress
+			}
+			q.head, q.fill = piece[T]{slab: q.fill, to: len(q.fill.buf)}, nil
+		}
+		n := min(q.e.open(), q.head.len())
+		if n == 0 {
+			return progress
+		}
+		before := q.head.from
+		o.send(q.e, &q.head, n)
+		if q.head.from == before { // cancelled this moment
+			return progress
+		}
+		r.queued -= n
+		progress = true
+		if q.head.len() == 0 {
+			q.head = piece[T]{}
+		}
+	}
+}
+
+func (r *partition[T]) held() int { return r.queued }
+
+func (r *partition[T]) stuck(o *outlet[T]) bool {
+	return r.broken || o.n == 0 && r.queued > 0 && r.ownerless() == r.queued
+}
+
+func (r *partition[T]) unsent() (vs []T) {
+	for i := range r.parts {
+		q := &r.parts[i]
+		if q.head.len() > 0 {
+			vs = append(vs, q.head.slab.buf[q.head.from:q.head.to]...)
+		}
+		if q.fill != nil {
+			vs = append(vs, q.fill.buf...)
+		}
+	}
+	return vs
+}
+
+func (r *partition[T]) letGo() {
+	for i := range r.parts {
+		r.parts[i].head, r.parts[i].fill = piece[T]{}, nil
+	}
+	r.queued = 0
+}
