@@ -14,7 +14,8 @@ type Batch[T any] struct {
 // capacity is given back. It is idempotent and never goes back: a second
 // commit, and the commit of a batch whose partition was pulled from again,
 // change nothing and return nil. It returns [ErrAutoCommit] in a group
-// with AutoCommit, and [penstock.ErrClosed] after Close. Like a pull, it
+// with AutoCommit, [ErrReassigned] when [Group.Resize] has given the partition
+// to another consumer, and [penstock.ErrClosed] after Close. Like a pull, it
 // belongs to the consumer's goroutine. It panics on the zero Batch.
 func (b Batch[T]) Commit() error {
 	d, ticket := b.Ticket()

@@ -18,11 +18,16 @@ var (
 	ErrNothingPulled = errors.New("nothing pulled since the last commit")
 	// ErrAutoCommit: Commit in a group that commits at the pull.
 	ErrAutoCommit = errors.New("the group commits automatically")
+	// ErrReassigned: Group.Resize has given the partition to another consumer.
+	// From a commit: it changed nothing, and what was pulled comes again there.
+	// From a pull: the consumer has no partition any more, and never will.
+	ErrReassigned = errors.New("the partition was given to another consumer")
 )
 
 // Consumer pulls from its share of a group's partitions. It is for one
 // goroutine at a time, the commits of its batches included; different
-// consumers of a group are independent.
+// consumers of a group are independent. [Group.Resize] may change its share,
+// which it then gets by itself at its next pull.
 //
 // A pull returns 1 to max events of one partition, in order; the partitions
 // take turns. A partition whose last batch was not committed
@@ -42,6 +47,9 @@ type Consumer[T any] struct {
 	claimed bool          // this way of use is decided
 	way     atomic.Uint32 // how a pull may go; everyStep after halt
 
+	share atomic.Pointer[share[T]] // the newest
+	mine  *share[T]                // the one that the owner has taken
+
 	now     *cursor[T] // whose turn is next
 	pending []uint64   // partitions to look at, a bit each
 	last    *cursor[T] // of the last pull, until Commit
@@ -49,32 +57,25 @@ type Consumer[T any] struct {
 	shaping            // of its batches
 }
 
-func newConsumer[T any](g *Group[T], cursors []*cursor[T]) *Consumer[T] {
-	c := &Consumer[T]{group: g, cursors: cursors, waker: seglog.NewWaker(len(cursors))}
-	c.budget, c.max, c.auto = g.topic.budget, g.config.BatchMax, g.config.AutoCommit
-	c.pending = make([]uint64, c.waker.Words())
-	c.shaping = newShaping(&g.config, len(cursors))
-	for i, cur := range cursors {
-		cur.place, cur.next = i, cursors[(i+1)%len(cursors)]
-		c.mark(i)
-	}
-	c.now = cursors[0]
-	for i, cur := range cursors {
-		g.topic.addWaker(cur.part, c.waker.Place(i))
-	}
+func newConsumer[T any](g *Group[T], s *share[T]) *Consumer[T] {
+	c := &Consumer[T]{group: g, budget: g.topic.budget, max: g.config.BatchMax, auto: g.config.AutoCommit}
+	c.share.Store(s)
+	c.takeShare()
 	return c
 }
 
 // Partitions returns the half-open range [from, to) of the partitions that the
-// consumer reads.
+// consumer reads; none when [Group.Resize] has taken all of them away. It is
+// safe for concurrent use.
 func (c *Consumer[T]) Partitions() (from, to int) {
-	from = c.cursors[0].part.index
-	return from, from + len(c.cursors)
+	s := c.share.Load()
+	return s.from, s.to
 }
 
 // TryPull returns the next batch of at most max events, or false when nothing
 // is there now or max is not positive. It does not wait. The error matches
-// [penstock.ErrClosed] after Close of group or topic, and
+// [penstock.ErrClosed] after Close of group or topic, [ErrReassigned] when
+// [Group.Resize] has taken the consumer away, and
 // [penstock.ErrExists] when the group is used in another way.
 func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	// The short way, for small batches out of a large window: nothing to do but
@@ -97,8 +98,10 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 		b.Batch = penstock.NewPulled(values, &cur.delivery, cur.ticket)
 		return b, true, nil
 	}
+	if !cur.hold.Advance(max) {
+		return c.pull(max, false) // Resize was faster: these are another consumer's
+	}
 	cur.committed = read + penstock.Offset(max)
-	cur.hold.Advance(max)
 	if way == autoBounded && c.budget.Waiting() > 0 {
 		c.budget.Poke()
 	}
@@ -109,11 +112,14 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 // pull is TryPull with every step. With linger set, a batch that is not full
 // waits for more, and the caller has collected the dirty bits.
 func (c *Consumer[T]) pull(max int, linger bool) (b Batch[T], ok bool, err error) {
-	if err := c.enter(); err != nil {
+	if err := c.enter(true); err != nil {
 		return b, false, err
 	}
 	cur, values, err := c.next(max, linger)
 	if values == nil {
+		if err != nil && c.share.Load() != c.mine {
+			return c.pull(max, linger) // the partition that failed may be another consumer's
+		}
 		return b, false, err
 	}
 	b.Batch = penstock.NewPulled(values, &cur.delivery, cur.ticket)
@@ -181,9 +187,10 @@ func (c *Consumer[T]) Batches(ctx context.Context) iter.Seq2[Batch[T], error] {
 // Commit commits the batch of the last pull, and only that one. It
 // returns [ErrNothingPulled] when there is none or it was committed by an
 // earlier call, of this or of [Batch.Commit], [ErrAutoCommit] in a group with
-// AutoCommit, and [penstock.ErrClosed] after Close.
+// AutoCommit, [ErrReassigned] when [Group.Resize] has given the partition to
+// another consumer, and [penstock.ErrClosed] after Close.
 func (c *Consumer[T]) Commit() error {
-	if err := c.enter(); err != nil {
+	if err := c.enter(false); err != nil {
 		return err
 	}
 	if c.auto {
@@ -191,75 +198,15 @@ func (c *Consumer[T]) Commit() error {
 	}
 	cur := c.last
 	if cur == nil || cur.read == cur.committed { // the batch's own Commit was first
+		if c.share.Load().gone {
+			return ErrReassigned
+		}
 		return ErrNothingPulled
 	}
 	if err := cur.finish(); err != nil {
 		return err
 	}
 	c.last = nil
-	return nil
-}
-
-// Ways of a pull.
-const (
-	everyStep   = iota
-	autoCommits // the short way, in a group with AutoCommit
-	autoBounded // the same where producers may wait for capacity
-	byCommit    // the short way, in a group that commits by call
-)
-
-// halt makes the next pull take every step, and so look at what has changed:
-// the caller changes it first.
-func (c *Consumer[T]) halt() { c.way.Store(everyStep) }
-
-// liven lets pulls go the short way, unless something stands against it.
-// Whoever changes that halts afterwards, so one of both looks is late enough.
-func (c *Consumer[T]) liven() {
-	switch {
-	case !c.auto:
-		c.way.Store(byCommit)
-	case c.budget != nil:
-		c.way.Store(autoBounded)
-	default:
-		c.way.Store(autoCommits)
-	}
-	if c.group.closed.Load() || c.group.control.busy.Load() || c.shaped && c.group.config.BatchBytes > 0 {
-		c.halt()
-	}
-	for _, cur := range c.cursors {
-		if cur.sought.Load() != nil {
-			c.halt()
-		}
-	}
-}
-
-// enter checks at the start of a call that the group is open and is pulled.
-func (c *Consumer[T]) enter() error {
-	if c.group.closed.Load() {
-		for _, cur := range c.cursors {
-			cur.loan.end()
-		}
-		return penstock.ErrClosed
-	}
-	if c.claimed {
-		if c.way.Load() == everyStep {
-			c.adopt()
-			c.liven()
-		}
-		return nil
-	}
-	if err := c.group.claim(pulled); err != nil {
-		return err
-	}
-	if c.group.closed.Load() { // Close looks at the use after it has set closed
-		return penstock.ErrClosed
-	}
-	for _, cur := range c.cursors {
-		cur.completed = nil // a pull begins at the commit, whatever Run had done beyond it
-	}
-	c.claimed = true
-	c.adopt()
-	c.liven()
 	return nil
 }
 

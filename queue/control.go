@@ -113,9 +113,9 @@ func inPartitions(partition, partitions int) error {
 
 // recontrol makes the owners look again.
 func (g *Group[T]) recontrol() {
-	for _, c := range g.consumers {
+	for _, c := range g.shares.Load().consumers {
 		c.halt()
-		c.waker.Ring()
+		c.share.Load().waker.Ring()
 	}
 }
 

@@ -91,6 +91,7 @@ type cursor[T any] struct {
 
 	standing atomic.Pointer[seglog.Hold] // hold, for others
 	sought   atomic.Pointer[sought]      // nil unless the owner has to move
+	moved    atomic.Pointer[moved]       // not nil when another cursor counts, see resize.go
 
 	delivery  penstock.Delivery
 	runsUntil penstock.Offset // delivery.Times[0] covers [win.First or later, runsUntil)
@@ -226,7 +227,8 @@ func (c *cursor[T]) seek(to penstock.Offset) {
 
 // commit moves the committed position to the offset to, which lies in
 // [committed, read], and gives capacity back. Where commits are stored, it
-// stores the completions too.
+// stores the completions too. It returns ErrReassigned, and changes nothing,
+// when another cursor counts.
 func (c *cursor[T]) commit(to penstock.Offset) error {
 	if c.saved {
 		if err := c.source.store(to, c.completed); err != nil {
@@ -234,8 +236,10 @@ func (c *cursor[T]) commit(to penstock.Offset) error {
 			return fmt.Errorf("commit topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 		}
 	}
+	if !c.hold.Commit(to) && !c.storedBeforeMove(to) {
+		return ErrReassigned
+	}
 	c.committed = to
-	c.hold.Commit(to)
 	c.topic.freed()
 	return nil
 }

@@ -62,6 +62,8 @@ type (
 		Use              string               `json:"use"`
 		Running          bool                 `json:"running"`
 		Consumers        int                  `json:"consumers"`
+		Resized          uint64               `json:"resized"`
+		ResizingTo       int                  `json:"resizing_to"`
 		Lag              uint64               `json:"lag"`
 		LagSeconds       float64              `json:"lag_seconds"`
 		Committed        uint64               `json:"committed"`
@@ -175,7 +177,7 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 		HoldsBack: s.HoldsBack, Paused: s.Paused, PausedPartitions: append([]int{}, s.PausedPartitions...),
 		RateLimit: debugpage.Finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
 		Delivered: s.Run.Delivered, Failed: s.Run.Failed, DeadLettered: s.Run.DeadLettered, Dropped: s.Run.Dropped,
-		Discarded: s.Discarded, Redriven: s.Redriven,
+		Discarded: s.Discarded, Redriven: s.Redriven, Resized: s.Resized, ResizingTo: s.ResizingTo,
 		Batches:        jsonBatches{s.Run.FlushedByCount, s.Run.FlushedByBytes, s.Run.FlushedByLinger, s.Run.Retries},
 		HandlerSeconds: s.Run.HandlerTime.Seconds(), EndedBy: s.Run.EndedBy,
 		Parked: jsonParked{Keys: s.Parked.Keys, Events: s.Parked.Events, Bytes: int64(s.Parked.Bytes), Reason: s.Parked.Reason},

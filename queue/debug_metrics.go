@@ -96,6 +96,10 @@ var metrics = []metric{
 		return debugpage.One(since(v.now, g.Parked.Oldest))
 	}),
 	groupMetric("consumers", "gauge", "Consumers; 0 when the group is only stored.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Consumers)) }),
+	groupMetric("resizes_total", "counter", "How often Resize has changed the number of consumers.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Resized)) }),
+	groupMetric("resizing_to_consumers", "gauge", "Consumers that a Resize waits to change the group to; 0 when none waits.", func(_ *debugView, g *GroupStats) []debugpage.Value {
+		return debugpage.One(float64(g.ResizingTo))
+	}),
 	groupMetric("running", "gauge", "1 while Run has not returned.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.Truth(g.Run.Running) }),
 	groupMetric("paused", "gauge", "1 while the group is paused.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.Truth(g.Paused) }),
 	groupMetric("paused_partitions", "gauge", "Partitions that are paused by themselves.", func(_ *debugView, g *GroupStats) []debugpage.Value {

@@ -158,7 +158,11 @@ func (v *debugView) writeGroup(m debugpage.Markup, r groupRow) {
 		use += ", running"
 	}
 	m.Pair("used by", use)
-	m.Pair("consumers", count0(g.Consumers))
+	consumers := count0(g.Consumers)
+	if g.ResizingTo > 0 {
+		consumers += ", a Resize to " + strconv.Itoa(g.ResizingTo) + " waits"
+	}
+	m.Pair("consumers", consumers)
 	m.Pair("lag", debugpage.Grouped(g.Lag)+", oldest "+lagText(g))
 	m.Pair("committed", debugpage.Grouped(g.Committed))
 	m.Pair("drains in", drainText(g))

@@ -8,7 +8,8 @@
 // consumers share the partitions, and each partition belongs to one
 // [Consumer]. A pull returns a [Batch], and a commit says that the group has
 // finished with it. What is pulled and not committed is delivered again: at
-// least once. With AutoCommit the commit comes first: at most once.
+// least once. With AutoCommit the commit comes first: at most once. The number
+// of consumers may change while they work ([Group.Resize]).
 //
 // A key that fails for long under [Group.Run] is parked: its events move, in
 // their order, to the retry log of the group, and the rest goes on. An event

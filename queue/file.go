@@ -99,7 +99,7 @@ func (e *fileEngine[T]) parkGroup(g *Group[T]) {
 	if t.groups == nil || t.groups[g.name] != nil || !slices.Contains(e.log.Groups(), g.name) {
 		return // the topic is closed, or the group is open again or deleted
 	}
-	for _, c := range g.cursors {
+	for _, c := range g.shares.Load().cursors {
 		e.unpark(g.name, c.part.index)
 		e.park(c.part, g.name, c.shown().Committed())
 	}

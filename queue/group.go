@@ -33,7 +33,7 @@ const (
 // negative number is an error that names the field.
 type GroupConfig struct {
 	// Consumers is how many consumers share the partitions; default 1, at most
-	// the number of partitions.
+	// the number of partitions. [Group.Resize] changes it later.
 	Consumers int
 	// BatchMax is the largest batch in events; default 100. It is an
 	// upper bound: without Linger, what is there is delivered at once.
@@ -129,21 +129,21 @@ var useNames = [...]string{"nobody", "pull consumers", "Run", "readers"}
 // that matches [penstock.ErrExists]. So does a use that would never deliver
 // what an earlier process has parked on disk: any but Run without AutoCommit.
 type Group[T any] struct {
-	name      string
-	topic     *Topic[T]
-	config    GroupConfig
-	options   groupOptions[T]
-	cursors   []*cursor[T] // by partition
-	consumers []*Consumer[T]
-	use       atomic.Int32
-	closed    atomic.Bool
-	control   control
-	readers   readers[T]
-	push      push[T]
-	parking   *parking[T] // nil when failed events wait in their place, and nothing was parked before
-	left      leftParked
-	redriven  atomic.Uint64 // events that Redrive has sent back
-	seen      groupSeen
+	name     string
+	topic    *Topic[T]
+	config   GroupConfig
+	options  groupOptions[T]
+	shares   atomic.Pointer[shares[T]]
+	resizes  resizes
+	use      atomic.Int32
+	closed   atomic.Bool
+	control  control
+	readers  readers[T]
+	push     push[T]
+	parking  *parking[T] // nil when failed events wait in their place, and nothing was parked before
+	left     leftParked
+	redriven atomic.Uint64 // events that Redrive has sent back
+	seen     groupSeen
 }
 
 // GroupOption is one further thing about a group whose type depends on T.
@@ -182,6 +182,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 	}
 	g := &Group[T]{name: name, topic: t, config: c}
 	g.control.init(len(t.parts), &c)
+	g.resizes.one = make(chan struct{}, 1)
 	for _, o := range options {
 		o(&g.options)
 	}
@@ -202,13 +203,14 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 			return nil, err
 		}
 	}
+	var cursors []*cursor[T]
 	for _, p := range t.parts {
 		cur, err := g.attach(p)
 		if err != nil {
-			g.detach()
+			g.detach(cursors)
 			return nil, err
 		}
-		g.cursors = append(g.cursors, cur)
+		cursors = append(cursors, cur)
 	}
 	if c.parks() || g.left.some {
 		g.parking = newParking(g)
@@ -216,10 +218,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 	if t.disk != nil {
 		t.disk.attached(name)
 	}
-	for i := range c.Consumers {
-		from, to := assignment(len(t.parts), c.Consumers, i)
-		g.consumers = append(g.consumers, newConsumer(g, g.cursors[from:to]))
-	}
+	g.share(cursors, c.Consumers)
 	g.look()
 	t.groups[name] = g
 	if c.Start == Latest { // without another group, the marks move with its coming
@@ -257,38 +256,28 @@ func (g *Group[T]) attach(p *partition[T]) (*cursor[T], error) {
 	return newCursor(g, p, hold, newMemory(p.log)), nil
 }
 
-// detach takes the group's cursors out of the partitions. Capacity and memory
+// detach takes cursors of the group out of the partitions. Capacity and memory
 // that only this group held are given back (BQ-52).
-func (g *Group[T]) detach() {
-	for _, c := range g.cursors {
+func (g *Group[T]) detach(cursors []*cursor[T]) {
+	for _, c := range cursors {
 		c.part.marks.Remove(c.shown())
 		c.part.sweep()
 	}
 	g.topic.freed()
 }
 
-// assignment returns the partitions [from, to) of consumer i of n: contiguous,
-// and the first partitions%n consumers have one more (BQ-66).
-func assignment(partitions, n, i int) (from, to int) {
-	base, more := partitions/n, partitions%n
-	from = i*base + min(i, more)
-	to = from + base
-	if i < more {
-		to++
-	}
-	return from, to
-}
-
 // Name returns the group's name.
 func (g *Group[T]) Name() string { return g.name }
 
-// Consumer returns consumer i; the same one at every call. It panics when i is
-// not in [0, Consumers).
+// Consumer returns consumer i; the same one at every call, unless
+// [Group.Resize] has taken it away in between. It panics when i is not in
+// [0, Consumers).
 func (g *Group[T]) Consumer(i int) *Consumer[T] {
-	if i < 0 || i >= len(g.consumers) {
-		panic(fmt.Sprintf("queue: Consumer(%d) of a group of %d", i, len(g.consumers)))
+	all := g.shares.Load().consumers
+	if i < 0 || i >= len(all) {
+		panic(fmt.Sprintf("queue: Consumer(%d) of a group of %d", i, len(all)))
 	}
-	return g.consumers[i]
+	return all[i]
 }
 
 // claim decides how the group is used, or says that it is used otherwise, or
@@ -326,15 +315,16 @@ func (g *Group[T]) Close() error {
 	}
 	t.groupsMu.Unlock()
 	if g.shut() {
+		cursors := g.shares.Load().cursors // for good: Resize knows only open groups
 		if g.use.Load() != unused {
-			for _, c := range g.cursors {
+			for _, c := range cursors {
 				c.loan.lend()
 			}
 		}
 		if t.disk != nil {
 			t.disk.parkGroup(g)
 		}
-		g.detach()
+		g.detach(cursors)
 	}
 	if err != nil {
 		return fmt.Errorf("topic %q: group %q: close: %w", t.config.Name, g.name, err)
@@ -348,12 +338,11 @@ func (g *Group[T]) shut() bool {
 	if g.closed.Swap(true) {
 		return false
 	}
-	for _, c := range g.consumers {
+	for _, c := range g.shares.Load().consumers {
+		s := c.share.Load()
 		c.halt()
-		c.waker.Close()
-		for _, cur := range c.cursors {
-			g.topic.removeWaker(cur.part, c.waker)
-		}
+		s.waker.Close()
+		g.stopWaking(s)
 	}
 	g.readers.shut()
 	return true

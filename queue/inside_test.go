@@ -69,7 +69,7 @@ func TestEndedContextStopsBetweenSlices(t *testing.T) {
 	topic := openInside(t, Config[int]{Capacity: 2, Key: func(v int) string {
 		if v == 1 { // the last event of the first slice
 			cancel()
-			g.cursors[0].hold.Commit(2) // the commit that comes as soon as both are readable
+			g.cursor(0).hold.Commit(2) // the commit that comes as soon as both are readable
 		}
 		return ""
 	}})

@@ -35,7 +35,7 @@ func TestCommitTakesNoLock(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		before := g.cursors[0].hold.Committed() + g.cursors[1].hold.Committed()
+		before := g.cursor(0).hold.Committed() + g.cursor(1).hold.Committed()
 		topic.withAllLocks(func() {
 			done := make(chan error, 1)
 			go func() { done <- step() }() // ends by itself, at the latest when the locks are given back
@@ -48,7 +48,7 @@ func TestCommitTakesNoLock(t *testing.T) {
 				t.Errorf("auto %v: pull and commit wait for a lock", auto)
 			}
 		})
-		if after := g.cursors[0].hold.Committed() + g.cursors[1].hold.Committed(); after != before+1 {
+		if after := g.cursor(0).hold.Committed() + g.cursor(1).hold.Committed(); after != before+1 {
 			t.Errorf("auto %v: committed %d, want %d", auto, after, before+1)
 		}
 	}

@@ -100,7 +100,7 @@ type groupSeen struct {
 // look begins to watch a group, whose cursors stand.
 func (g *Group[T]) look() {
 	in, out := uint64(0), uint64(0)
-	for i, c := range g.cursors {
+	for i, c := range g.shares.Load().cursors {
 		in += uint64(g.topic.parts[i].end())
 		out += uint64(c.shown().Committed())
 	}

@@ -49,8 +49,8 @@ type readers[T any] struct {
 // when the group is used in another way, and [penstock.ErrClosed] after Close
 // of group or topic. It panics when partition is not in [0, Partitions).
 func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
-	if partition < 0 || partition >= len(g.cursors) {
-		panic(fmt.Sprintf("queue: Reader(%d) of a topic with %d partitions", partition, len(g.cursors)))
+	if partition < 0 || partition >= len(g.topic.parts) {
+		panic(fmt.Sprintf("queue: Reader(%d) of a topic with %d partitions", partition, len(g.topic.parts)))
 	}
 	if err := g.claim(readAhead); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	if g.closed.Load() {
 		return nil, penstock.ErrClosed
 	}
-	g.cursors[partition].adopt() // of a seek before; while a reader is open there is none
+	g.cursor(partition).adopt() // of a seek before; while a reader is open there is none
 	g.readers.mu.Lock()
 	defer g.readers.mu.Unlock()
 	if g.closed.Load() {
@@ -74,7 +74,7 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	if g.readers.open == nil {
 		g.readers.open = make(map[int]*Reader[T])
 	}
-	cur := g.cursors[partition]
+	cur := g.cursor(partition)
 	cur.rewind()
 	cur.completed = nil // a reader begins at the commit, whatever Run had done beyond it
 	r := &Reader[T]{group: g, cursor: cur, waker: seglog.NewWaker(1)}

@@ -125,8 +125,9 @@ func (r *redrive[T]) run(ctx context.Context) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	ends := make([]penstock.Offset, len(r.from.cursors))
-	for i, cur := range r.from.cursors { // what is appended again does not count
+	cursors := r.from.shares.Load().cursors
+	ends := make([]penstock.Offset, len(cursors))
+	for i, cur := range cursors { // what is appended again does not count
 		ends[i] = cur.source.end()
 	}
 	for partition, end := range ends {

@@ -29,7 +29,8 @@ var errDrainOver = fmt.Errorf("the drain is over: %w", context.DeadlineExceeded)
 // push is what a group keeps of Run between two runs of it.
 type push[T any] struct {
 	mu      sync.Mutex
-	pushers []*pusher[T] // one per consumer; made by the first Run
+	pushers []*pusher[T] // one per consumer; made by the first Run, and by Resize
+	past    pushCounts   // of pushers that Resize has replaced
 	running bool         // a Run, or a handler that one left behind
 	stopped bool         // Stop was called
 	run     *run[T]      // the last one
@@ -40,6 +41,7 @@ type push[T any] struct {
 // Steps of a run.
 const (
 	delivering int32 = iota
+	yields           // for Resize: nothing is taken, and loops end after their calls; then delivering again
 	finishing        // nothing new is taken
 	over             // nothing is tried again
 )
@@ -66,6 +68,9 @@ type run[T any] struct {
 	stopTake  context.CancelFunc
 	endHandle context.CancelCauseFunc
 	stop      stopping
+
+	resize   chan *resizing // taken while the run delivers
+	yielding yielding[T]
 }
 
 // Run hands the events of the group's partitions to h, in batches, until ctx
@@ -165,6 +170,7 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 		return err
 	}
 	r.group, r.done, r.failed, r.stop = g, make(chan struct{}), make(chan struct{}), newStopping()
+	r.resize = make(chan *resizing)
 	live := context.WithoutCancel(ctx) // panics when ctx is nil; nothing has begun yet
 	pushers, err := g.startPushing(r)
 	if err != nil {
@@ -185,13 +191,24 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 		// it, on r.done.
 		go p.loop()
 	}
+	for r.goesOn(ctx) {
+	}
+	r.drain()
+	return g.noteEnd(r.end(g.pushers()))
+}
+
+// goesOn waits until the run is to end, and returns false, or until it has
+// answered a Resize.
+func (r *run[T]) goesOn(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 	case <-r.failed:
 	case <-r.stop.asked:
+	case q := <-r.resize:
+		q.done <- r.resizeTo(ctx, q)
+		return true
 	}
-	r.drain()
-	return g.noteEnd(r.end(pushers))
+	return false
 }
 
 // startPushing marks the group as running and prepares its pushers.
@@ -206,8 +223,9 @@ func (g *Group[T]) startPushing(r *run[T]) ([]*pusher[T], error) {
 		return nil, fmt.Errorf("the group is being run, or a handler of an earlier run has not returned: %w", penstock.ErrExists)
 	}
 	if s.pushers == nil {
-		for _, c := range g.consumers {
-			s.pushers = append(s.pushers, newPusher(g, c))
+		for _, c := range g.shares.Load().consumers {
+			c.takeShare()
+			s.pushers = append(s.pushers, newPusher(g, c, g.newLanes(c.cursors)))
 		}
 	}
 	for _, p := range s.pushers {
@@ -248,11 +266,17 @@ func (r *run[T]) leave() {
 	close(r.done)
 }
 
-// stopping reports whether nothing new is to be taken.
-func (r *run[T]) stopping() bool { return r.step.Load() != delivering }
+// stopping reports whether nothing new is to be taken, for good.
+func (r *run[T]) stopping() bool { return r.step.Load() >= finishing }
 
-// over reports whether nothing is to be tried again.
-func (r *run[T]) over() bool { return r.step.Load() == over }
+// halts reports whether nothing is to be delivered, not even again.
+func (r *run[T]) halts() bool {
+	step := r.step.Load()
+	return step == over || step == yields
+}
+
+// yielded reports whether the loops are to end after their calls, for Resize.
+func (r *run[T]) yielded() bool { return r.step.Load() == yields }
 
 // where names the run in a PanicError.
 func (r *run[T]) where() string { return "group " + r.group.name }

@@ -32,16 +32,22 @@ type pusher[T any] struct {
 	failed []settle.Outcome // scratch
 }
 
-func newPusher[T any](g *Group[T], c *Consumer[T]) *pusher[T] {
-	p := &pusher[T]{group: g, consumer: c, logger: g.topic.logger.With("group", g.name)}
-	for i, cur := range c.cursors {
-		l := &lane[T]{group: g, consumer: c, cur: cur, index: i, park: g.parking.lane(cur.part.index)}
+func newPusher[T any](g *Group[T], c *Consumer[T], lanes []*lane[T]) *pusher[T] {
+	for i, l := range lanes {
+		l.own(c, i)
+	}
+	return &pusher[T]{group: g, consumer: c, lanes: lanes, logger: g.topic.logger.With("group", g.name)}
+}
+
+func (g *Group[T]) newLanes(cursors []*cursor[T]) (lanes []*lane[T]) {
+	for _, cur := range cursors {
+		l := &lane[T]{group: g, cur: cur, park: g.parking.lane(cur.part.index)}
 		if g.config.Workers > 1 {
 			l.fan = &fan[T]{}
 		}
-		p.lanes = append(p.lanes, l)
+		lanes = append(lanes, l)
 	}
-	return p
+	return lanes
 }
 
 // begin prepares for a run: what an earlier one left unsettled comes again.
@@ -71,6 +77,16 @@ func (p *pusher[T]) loop() {
 		p.end(&penstock.PanicError{Where: p.run.where(), Value: recover(), Stack: debug.Stack()})
 	}()
 	err := p.deliverAll()
+	for err == nil && p.run.yielded() && !p.group.closed.Load() {
+		gave := false
+		if gave, err = p.yield(); gave {
+			ended = true
+			return
+		}
+		if err == nil {
+			err = p.deliverAll()
+		}
+	}
 	ended = true
 	p.end(err)
 }
@@ -112,7 +128,7 @@ func (p *pusher[T]) deliverAll() error {
 			return err
 		}
 	}
-	for !p.run.over() {
+	for !p.run.halts() {
 		landed, err := p.settleLanded()
 		if err != nil {
 			return err
@@ -142,7 +158,7 @@ func (p *pusher[T]) round() (busy bool, err error) {
 		if p.turn++; p.turn == len(p.lanes) {
 			p.turn = 0
 		}
-		if p.group.closed.Load() || p.run.over() {
+		if p.group.closed.Load() || p.run.halts() {
 			return false, nil
 		}
 		if l.cur.sought.Load() != nil {
@@ -323,6 +339,9 @@ func (p *pusher[T]) commitUnderPressure() error {
 func (p *pusher[T]) alarm() <-chan time.Time {
 	var first time.Time
 	_, idle := p.free()
+	if p.run.yielded() {
+		idle = 0 // nothing is handed out
+	}
 	for _, l := range p.lanes {
 		if l.fan != nil && l.cur.sought.Load() != nil {
 			continue // it waits for the jobs in hand

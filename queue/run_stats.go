@@ -236,18 +236,10 @@ func (g *Group[T]) runStats() RunStats {
 		s.Ended = g.push.ended
 	}
 	pushers := g.push.pushers
+	s.count(&g.push.past)
 	g.push.mu.Unlock()
 	for _, p := range pushers {
-		c := &p.counts
-		s.Delivered += c.delivered.Load()
-		s.Failed += c.failed.Load()
-		s.DeadLettered += c.deadLettered.Load()
-		s.FlushedByCount += c.flushed[penstock.FlushCount].Load()
-		s.FlushedByBytes += c.flushed[penstock.FlushBytes].Load()
-		s.FlushedByLinger += c.flushed[penstock.FlushLinger].Load()
-		s.Retries += c.flushed[penstock.FlushRetry].Load()
-		s.Dropped += c.dropped.Load()
-		s.HandlerTime += time.Duration(c.busyNanos.Load())
+		s.count(&p.counts)
 		s.Calls = p.calls(s.Calls)
 		s.Waiting += p.waiting()
 		for _, l := range p.lanes {
@@ -272,6 +264,19 @@ func (g *Group[T]) runStats() RunStats {
 		s.Calls = s.Calls[:maxCalls]
 	}
 	return s
+}
+
+// count adds what a pusher has counted.
+func (s *RunStats) count(c *pushCounts) {
+	s.Delivered += c.delivered.Load()
+	s.Failed += c.failed.Load()
+	s.DeadLettered += c.deadLettered.Load()
+	s.FlushedByCount += c.flushed[penstock.FlushCount].Load()
+	s.FlushedByBytes += c.flushed[penstock.FlushBytes].Load()
+	s.FlushedByLinger += c.flushed[penstock.FlushLinger].Load()
+	s.Retries += c.flushed[penstock.FlushRetry].Load()
+	s.Dropped += c.dropped.Load()
+	s.HandlerTime += time.Duration(c.busyNanos.Load())
 }
 
 func (g *Group[T]) whyBlocked(b *settle.Blocked) string {

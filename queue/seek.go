@@ -145,7 +145,6 @@ func (g *Group[T]) Seek(ctx context.Context, to Start) error {
 // choose does not know, it moves nothing.
 func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) (penstock.Offset, error)) error {
 	t, p := g.topic, g.topic.parts[partition]
-	c := g.cursors[partition]
 	t.groupsMu.Lock()
 	defer t.groupsMu.Unlock()
 	switch {
@@ -159,6 +158,7 @@ func (g *Group[T]) seek(partition int, choose func(from, end penstock.Offset) (p
 	if err := g.refuseLeft(); err != nil {
 		return err
 	}
+	c := g.cursor(partition)
 	old := c.shown()
 	given := t.budget != nil
 	// The range stays as it is until the new hold stands: commits that come

@@ -84,6 +84,9 @@ type GroupStats struct {
 	// commit.
 	HoldsBack bool
 
+	Resized    uint64 // how often Resize has changed the number of consumers
+	ResizingTo int    // the number that a Resize waits to change it to; 0 when none waits
+
 	Paused           bool    // by Pause
 	PausedPartitions []int   // by PausePartition
 	Rate             float64 // GroupConfig.Rate, in events per second; 0 is no limit
@@ -243,8 +246,10 @@ func (g *Group[T]) Stats() GroupStats {
 
 // picture is what the group knows of itself, without lags and rates.
 func (g *Group[T]) picture() GroupStats {
-	s := GroupStats{Name: g.name, Consumers: len(g.consumers), Use: useNames[g.use.Load()], Run: g.runStats()}
+	shares := g.shares.Load()
+	s := GroupStats{Name: g.name, Consumers: len(shares.consumers), Use: useNames[g.use.Load()], Run: g.runStats()}
 	s.LastError = g.seen.lastError.Load()
+	s.Resized, s.ResizingTo = g.resizes.changed.Load(), int(g.resizes.waits.Load())
 	s.Parked = g.parkedStats()
 	s.Redriven = g.redriven.Load()
 	if g.parking != nil {
@@ -252,8 +257,8 @@ func (g *Group[T]) picture() GroupStats {
 	}
 	s.Paused, s.PausedPartitions = g.control.all.Load(), g.control.pausedPartitions()
 	s.Rate, s.RateLimited = g.config.Rate, g.control.limited.Load() > 0
-	s.Partitions = make([]GroupPartitionStats, len(g.cursors))
-	for i, c := range g.cursors {
+	s.Partitions = make([]GroupPartitionStats, len(shares.cursors))
+	for i, c := range shares.cursors {
 		s.Partitions[i].Committed = c.shown().Committed()
 	}
 	return s

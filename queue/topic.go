@@ -21,7 +21,8 @@ import (
 // Capacity and producers wait, in slices each of which is accepted whole.
 // With a router, equal keys share a partition.
 //
-// Locks, in the order in which they may be taken: groupsMu; a group's readers';
+// Locks, in the order in which they may be taken: a group's of Run; groupsMu; a
+// group's of its first use; its readers';
 // turnMu; the budget's; the marks' of a partition; a partition's append lock;
 // the log's. None is held while user code runs or while a channel is waited
 // for, and none but groupsMu during I/O: that one is held while the positions

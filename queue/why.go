@@ -185,6 +185,9 @@ func whyInHandler(s *GroupStats, now time.Time, _ topicFacts) (State, string, bo
 		return 0, "", false
 	}
 	text := fmt.Sprintf("handler has been running for %s on partition %d offset %d%s", debugpage.Span(age), c.Partition, c.Offset, behind(s))
+	if s.ResizingTo > 0 {
+		text += "; so does all of the group, because Resize to " + debugpage.Count(uint64(s.ResizingTo), "consumer", "consumers") + " waits for it"
+	}
 	if age < stuckAfter {
 		return Busy, text, true
 	}

@@ -38,7 +38,7 @@ type Cursor struct {
 
 	mu     sync.Mutex
 	want   stored
-	era    uint64 // counts the seeks of this session
+	era    uint64 // counts the seeks and turns of this session
 	wanted uint64 // counts changes of want
 	wrote  uint64 // the change that was last written
 	synced uint64 // the change that is durable
@@ -81,7 +81,7 @@ func (c *Cursor) Store(committed penstock.Offset, completed []uint64, sync bool)
 	return c.StoreIn(c.Era(), committed, completed, sync)
 }
 
-// Era returns the number of seeks, for [Cursor.StoreIn].
+// Era returns the number of seeks and turns, for [Cursor.StoreIn].
 func (c *Cursor) Era() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,6 +105,19 @@ func (c *Cursor) Seek(to penstock.Offset, sync bool) (era uint64, err error) {
 	return c.era, c.flushLocked(c.wanted, sync)
 }
 
+// Turn begins another era without another position: what [Cursor.StoreIn] of
+// earlier eras brings from now on changes nothing. It waits for what is being
+// written, and returns the era and the committed offset with which it begins.
+// It fails never: after a failed write the offset is the last one that was
+// written, and the next store returns the failure.
+func (c *Cursor) Turn() (era uint64, committed penstock.Offset) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.era++
+	_ = c.flushLocked(c.wanted, false) // sticky
+	return c.era, c.Committed()
+}
+
 func (c *Cursor) setLocked(committed penstock.Offset, completed []uint64) {
 	c.want.committed = committed
 	c.want.completed = append(c.want.completed[:0], completed...)
@@ -112,8 +125,8 @@ func (c *Cursor) setLocked(committed penstock.Offset, completed []uint64) {
 	c.wanted++
 }
 
-// StoreIn is [Cursor.Store] by somebody who began in an era: when a seek came
-// in between, it changes nothing.
+// StoreIn is [Cursor.Store] by somebody who began in an era: when a seek or a
+// turn came in between, it changes nothing.
 func (c *Cursor) StoreIn(era uint64, committed penstock.Offset, completed []uint64, sync bool) error {
 	completed = trimWords(completed)
 	if len(completed) > CompletedMax/64 {

@@ -8,12 +8,16 @@ import (
 	"github.com/penstock/penstock"
 )
 
+// replaced marks the commit of a hold that counts no more.
+const replaced = 1 << 63
+
 // Hold is one group's place in a partition. Its two positions are written by
 // the group's owner of the partition, one goroutine at a time, and read by
 // anyone.
 //
-// Invariant: low <= commit, and neither goes back; [Marks.Seek] makes another
-// hold.
+// Invariant: low <= commit, and neither goes back; [Marks.Seek] and
+// [Marks.Replace] make another hold. The highest bit of commit says that the
+// hold was replaced: what is added later does not count.
 type Hold struct {
 	_      [cacheLine]byte
 	commit atomic.Uint64
@@ -22,17 +26,21 @@ type Hold struct {
 }
 
 // Committed returns the offset below which the group has finished.
-func (h *Hold) Committed() penstock.Offset { return penstock.Offset(h.commit.Load()) }
+func (h *Hold) Committed() penstock.Offset { return penstock.Offset(h.commit.Load() &^ replaced) }
 
 // Low returns the offset below which the group looks at nothing any more.
 func (h *Hold) Low() penstock.Offset { return penstock.Offset(h.low.Load()) }
 
 // Commit raises the commit to the offset to, which is not below it. There is
-// one writer, so adding the difference is storing it, at half the cost.
-func (h *Hold) Commit(to penstock.Offset) { h.commit.Add(uint64(to) - h.commit.Load()) }
+// one writer, so adding the difference is storing it, at half the cost. It
+// returns false when the hold was replaced: the commit does not count.
+func (h *Hold) Commit(to penstock.Offset) bool {
+	return h.commit.Add(uint64(to)-h.commit.Load()&^replaced)&replaced == 0
+}
 
-// Advance raises the commit by n events; n is not negative.
-func (h *Hold) Advance(n int) { h.commit.Add(uint64(n)) }
+// Advance raises the commit by n events; n is not negative. It returns false
+// when the hold was replaced: the commit does not count.
+func (h *Hold) Advance(n int) bool { return h.commit.Add(uint64(n))&replaced == 0 }
 
 // Lower raises low to the offset to, which is not below it and not above the
 // commit: what lies below is no longer in hands.
@@ -104,6 +112,23 @@ func (m *Marks) Seek(old *Hold, to penstock.Offset, given bool) (*Hold, penstock
 	h.low.Store(uint64(min(old.Low(), to)))
 	m.holds = append(m.holds, h)
 	return h, floor
+}
+
+// Replace takes a hold out whose owner may be at work, and returns one in its
+// place that begins, with both positions, at the commit of old, or at the
+// offset at if that is higher. From then on Commit and Advance of old return
+// false: each commit of old counts in the new hold, or its caller is told that
+// it does not. What old kept besides, the new hold does not keep.
+func (m *Marks) Replace(old *Hold, at penstock.Offset) *Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at = max(at, penstock.Offset(old.commit.Or(replaced)&^replaced))
+	h := &Hold{}
+	h.commit.Store(uint64(at))
+	h.low.Store(uint64(at))
+	m.holds = append(slices.DeleteFunc(m.holds, func(x *Hold) bool { return x == old }), h)
+	m.advance()
+	return h
 }
 
 // Remove takes a hold out; one that is not there is ignored. The marks may
