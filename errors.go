@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors that a caller branches on. Test for them with [errors.Is]; the error
@@ -100,6 +101,10 @@ func (e *PartialError) Unwrap() error { return e.Err }
 type DrainError struct {
 	Left int  // events taken and not settled
 	Gone bool // they are discarded; nobody delivers them again
+	// Busy names what had not come back from user code when the drain was cut
+	// short, and for how long it had been there: "printer for 3s". A graph of
+	// stages tells it.
+	Busy []string
 	// Report says what the drain has done; nil when the carrier has none.
 	Report *DrainReport
 	Err    error
@@ -110,7 +115,11 @@ func (e *DrainError) Error() string {
 	if e.Gone {
 		fate = "they are discarded"
 	}
-	return fmt.Sprintf("drain ended with %d events not settled; %s: %v", e.Left, fate, e.Err)
+	busy := ""
+	if len(e.Busy) > 0 {
+		busy = "; in user code: " + strings.Join(e.Busy, ", ")
+	}
+	return fmt.Sprintf("drain ended with %d events not settled; %s%s: %v", e.Left, fate, busy, e.Err)
 }
 
 // Unwrap returns what ended the drain.

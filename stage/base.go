@@ -60,9 +60,9 @@ type base struct {
 	owner  atomic.Pointer[Graph]
 	bell   atomic.Pointer[doorbell] // nil until the graph starts
 	ctl    atomic.Uint32
-	busy   atomic.Bool // in user code
-	over   atomic.Bool // phase is ended
-	added  atomic.Bool // by Graph.Add: it waits for subscriptions
+	since  atomic.Int64 // when the user code that runs now was entered, in Unix nanoseconds; 0: none runs
+	over   atomic.Bool  // phase is ended
+	added  atomic.Bool  // by Graph.Add: it waits for subscriptions
 	origin atomic.Pointer[Subscription]
 	ctx    context.Context // of the callbacks; set before the first turn
 
@@ -71,6 +71,7 @@ type base struct {
 	final   error
 
 	stats counters
+	seen  seen
 
 	_         [64]byte
 	phase     phase
@@ -84,6 +85,8 @@ type base struct {
 // counters of one stage, in events.
 type counters struct {
 	in, failed, emitted, sent, dispatched, waiting, discarded, undelivered atomic.Int64
+
+	userNanos atomic.Int64 // in user code that has returned
 }
 
 func newBase(name string, kind Kind, opts []Option) *base {
@@ -162,10 +165,6 @@ func (b *base) panicked(value any) error {
 	b.fail(err)
 	return err
 }
-
-// enter and exit stand around user code.
-func (b *base) enter() { b.busy.Store(true) }
-func (b *base) exit()  { b.busy.Store(false) }
 
 // guard runs user code that is not a callback: a hook, a selector. A panic or
 // a runtime.Goexit in it fails the stage.

@@ -86,17 +86,18 @@ type producerHalf struct {
 // consumerHalf is written by the consumer's goroutine only, but for asked in
 // manual mode.
 type consumerHalf[T any] struct {
-	head     atomic.Uint64 // packets consumed
-	asked    atomic.Int64  // events asked for; stays at its maximum once there
-	left     atomic.Bool   // the consumer will not touch the edge again
-	window   demand.Window
-	tailSeen uint64 // tail as last loaded, without the bit
-	at       int    // events consumed of the packet at head
-	held     int    // a gate's ask that waits until it may be sent
-	moved    bool   // the slab at head now belongs to the consumer's outlet
-	spoilt   bool   // an error may refer to the slab at head: it is not used again
-	done     bool   // the end was taken, or the edge given up
-	copied   []T    // the chunk in hands, when its packet is shared
+	head      atomic.Uint64 // packets consumed
+	asked     atomic.Int64  // events asked for; stays at its maximum once there
+	processed atomic.Int64  // events processed, for others to look at
+	left      atomic.Bool   // the consumer will not touch the edge again
+	window    demand.Window
+	tailSeen  uint64 // tail as last loaded, without the bit
+	at        int    // events consumed of the packet at head
+	held      int    // a gate's ask that waits until it may be sent
+	moved     bool   // the slab at head now belongs to the consumer's outlet
+	spoilt    bool   // an error may refer to the slab at head: it is not used again
+	done      bool   // the end was taken, or the edge given up
+	copied    []T    // the chunk in hands, when its packet is shared
 }
 
 func newEdge[T any](from Outlet[T], to *inlet[T], sub *Subscription) *edge[T] {
@@ -227,6 +228,7 @@ func (e *edge[T]) took(p *packet[T], n int) (ask int) {
 		}
 	}
 	e.at += n
+	e.processed.Store(e.processed.Load() + int64(n))
 	if p.from+e.at == p.to {
 		e.pop(p)
 	}
@@ -241,6 +243,7 @@ func (e *edge[T]) took(p *packet[T], n int) (ask int) {
 // leaves.
 func (e *edge[T]) spoil(n int) {
 	e.at += n
+	e.processed.Store(e.processed.Load() + int64(n))
 	e.spoilt = true
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/seglog"
 )
 
 // Graph is a set of connected stages that start, run and end together. Make one
@@ -34,7 +35,8 @@ type Graph struct {
 	fuse   bool
 	drain  time.Duration
 	log    *slog.Logger
-	poison bool // tests: see outlet.poison
+	poison bool          // tests: see outlet.poison
+	clock  *seglog.Clock // coarse; see base.enter
 
 	draining    atomic.Bool // ends of producers are no reason to stop before the last
 	sourcesOver atomic.Bool // there were sources, and all have ended
@@ -60,7 +62,7 @@ type Graph struct {
 
 // NewGraph returns an empty graph.
 func NewGraph(opts ...GraphOption) *Graph {
-	g := &Graph{fuse: true, drain: DefaultGraphDrain, idle: make(chan struct{}), done: make(chan struct{})}
+	g := &Graph{fuse: true, drain: DefaultGraphDrain, clock: seglog.NewClock(), idle: make(chan struct{}), done: make(chan struct{})}
 	for _, o := range opts {
 		o(g)
 	}
@@ -215,6 +217,7 @@ func (g *Graph) watch(ctx context.Context) {
 		deadline.Stop()
 	}
 	g.wg.Wait()
+	g.clock.Stop()
 	g.cancel(nil)
 	g.mu.Lock()
 	g.result = g.outcome()
@@ -245,15 +248,17 @@ func (g *Graph) beginDrain() {
 // expire ends a drain whose time is up.
 func (g *Graph) expire(why error) {
 	var inCallback []string
+	now := time.Now()
 	g.mu.Lock()
 	cut := g.live > 0 && g.cut == nil
 	if cut {
 		for _, n := range g.nodes {
-			if b := n.common(); b.busy.Load() {
-				inCallback = append(inCallback, b.name)
+			if text := n.common().userCode(now); text != "" {
+				inCallback = append(inCallback, text)
 			}
 		}
 		g.cutShort(why)
+		g.cut.Busy = inCallback
 	}
 	g.mu.Unlock()
 	if cut {

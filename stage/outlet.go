@@ -93,6 +93,7 @@ func newOutlet[T any](b *base) outlet[T] { return outlet[T]{base: b, clears: hol
 
 func (o *outlet[T]) snapshot() Stats {
 	st := o.base.snapshot()
+	st.Consumers = int(o.subscribers.Load())
 	if o.copies {
 		st.Dispatched = o.stats.dispatched.Load()
 	}

@@ -22,6 +22,7 @@ type Stats struct {
 	// is counted with the producer.
 	Undelivered int64
 
+	Consumers  int  // subscriptions that a source or a gate serves now
 	InCallback bool // user code runs now
 	Ended      bool
 }
@@ -45,6 +46,6 @@ func (b *base) snapshot() Stats {
 		In: b.stats.in.Load(), Failed: b.stats.failed.Load(),
 		Emitted: b.stats.emitted.Load(), Dispatched: b.stats.sent.Load(), Sent: b.stats.sent.Load(),
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
-		InCallback: b.busy.Load(), Ended: b.over.Load(),
+		InCallback: b.since.Load() != 0, Ended: b.over.Load(),
 	}
 }

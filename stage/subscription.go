@@ -31,6 +31,7 @@ type subscribed interface {
 	askMore(n int)
 	cancel()
 	part() int
+	shown() (processed, sent, asked int64, cancelled bool)
 }
 
 // How a subscription that is made while the graph runs stands with its producer.

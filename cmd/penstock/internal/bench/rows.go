@@ -17,34 +17,6 @@ var rows = slices.Concat(
 	queueRows(), sharedRows(), manyRows(), routingRows(), idleRows(), seedRows(), latencyRows(), stageRows, logRows,
 )
 
-// stageRows: source, gate, sink; numbered events; one call of the source per
-// 200,000 events (5,000 for demand1) from start to end of a graph; demand 1000
-// and 750, so batches of 250; the gate changes each event. The sink looks at
-// the first and last event of each batch. Inside the clock: Run of the graph,
-// the goroutines' start and end included, as for the baseline.
-var stageRows = []row{
-	{
-		name: "stage/linear/batch", baseline: "chan of recycled batches", events: stageEvents, open: linearBatch(narrow),
-		text: "Source, gate, sink on int64 with batch callbacks, demand 1000/750; the gate changes its input in place and forwards it; both edges asynchronous, so three goroutines. Baseline: three goroutines and channels of recycled batches of 250. In the clock: the run of the graph from start to end.",
-	},
-	{
-		name: "stage/linear/batch64B", baseline: "chan of recycled batches", events: stageEvents, open: linearBatch(wide),
-		text: "As stage/linear/batch, with structs of 64 bytes.",
-	},
-	{
-		name: "stage/linear/event", baseline: "chan per event", events: stageEvents, open: linearEvent,
-		text: "int64; one call of Emit per event in the source, a Map helper with a function call per event on asynchronous edges, a loop in the sink that adds each event up. Baseline: three goroutines, two channels of capacity 1000, one operation per event and hop.",
-	},
-	{
-		name: "stage/fused/event", baseline: "chan per event", events: stageEvents, open: fusedEvent,
-		text: "As stage/linear/event, with Map and Filter fused with the sink; the filter passes all. Baseline: four goroutines, three channels.",
-	},
-	{
-		name: "stage/demand1", baseline: "unbuffered chans of asks and events", events: fewEvents, open: demandOne,
-		text: "Demand 1 and 0 on both edges. Baseline: three goroutines, two hops of an unbuffered channel of asks and one of events each.",
-	},
-}
-
 // logRows: one partition, records that begin with their number, defaults of the
 // log but for the level; the log is kept over iterations. Every append is
 // waited for, to the level in the row's name. Our side writes with pwrite; the

@@ -8,10 +8,8 @@ import (
 	"github.com/penstock/penstock/stage"
 )
 
-const (
-	defaultBatch = 250 // max - min of a subscription's defaults
-	batchesAhead = 4   // as many batches as the default max holds
-)
+// defaultBatch is max - min of a subscription's defaults.
+const defaultBatch = 250
 
 // A shape is an event type for the batch rows: how to number an event, how the
 // gate changes it, and how the sink reads its number afterwards.
@@ -35,39 +33,24 @@ var wide = shape[words]{
 	number: func(v *words) int { return int(v[0] * (v[7] - 1)) },
 }
 
-func linearBatch[T any](s shape[T]) func(e env) (pair, error) {
+func linearBatch[T any](s shape[T], d subscribed) func(e env) (pair, error) {
 	return func(e env) (pair, error) {
-		ours := func(c *measure.Clock) error { return stagedBatch(e, c, s) }
-		base := func(c *measure.Clock) error { return recycledBatch(e, c, s) }
+		ours := func(c *measure.Clock) error { return stagedBatch(e, c, s, d) }
+		base := func(c *measure.Clock) error { return recycledBatch(e, c, s, d.batch) }
 		return pair{ours: ours, base: base}, nil
 	}
 }
 
-func stagedBatch[T any](e env, c *measure.Clock, s shape[T]) error {
-	next := 0
-	source := stage.Pull("source", func(_ context.Context, want int, out *stage.Output[T]) error {
-		vs := out.Grow(min(want, e.events-next))
-		for i := range vs {
-			s.set(&vs[i], next)
-			next++
-		}
-		return doneAt(next, e.events)
-	})
-	gate := stage.NewGate("gate", func(_ context.Context, in []T, out *stage.Output[T]) error {
-		for i := range in {
-			s.change(&in[i])
-		}
-		out.Forward(in)
-		return nil
-	})
+func stagedBatch[T any](e env, c *measure.Clock, s shape[T], d subscribed) error {
+	source, gate := numbers(s, e.events), changing(s)
 	k := measure.NewTally(c, 1, e.events)
 	sink := stage.NewSink("sink", func(_ context.Context, in []T) error {
 		k.Batch(0, len(in), func(i int) int { return s.number(&in[i]) })
 		return nil
 	})
 	g := stage.NewGraph()
-	stage.Connect(g, source, gate)
-	stage.Connect(g, gate, sink)
+	stage.Connect(g, source, gate, d.opts...)
+	stage.Connect(g, gate, sink, d.opts...)
 	return runGraph(e, c, g, k)
 }
 
@@ -89,17 +72,18 @@ func runGraph(e env, c *measure.Clock, g *stage.Graph, k *measure.Tally) error {
 }
 
 // recycledBatch is the pipeline that one would write by hand: batches go round.
-func recycledBatch[T any](e env, c *measure.Clock, s shape[T]) error {
-	free, a, b := make(chan []T, batchesAhead+1), make(chan []T, batchesAhead), make(chan []T, batchesAhead)
+func recycledBatch[T any](e env, c *measure.Clock, s shape[T], size int) error {
+	ahead := hopCapacity / size // as many batches as max holds
+	free, a, b := make(chan []T, ahead+1), make(chan []T, ahead), make(chan []T, ahead)
 	for range cap(free) {
-		free <- make([]T, defaultBatch)
+		free <- make([]T, size)
 	}
 	k := measure.NewTally(c, 1, e.events)
 	c.Start()
 	go func() { // source: ends after its events; the gate waits for it
 		defer close(a)
 		for next := 0; next < e.events; {
-			vs := (<-free)[:min(defaultBatch, e.events-next)]
+			vs := (<-free)[:min(size, e.events-next)]
 			for i := range vs {
 				s.set(&vs[i], next)
 				next++
