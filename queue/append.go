@@ -119,6 +119,9 @@ func (t *Topic[T]) appendKeyed(v T) error {
 // appendRouted routes the whole slice first, so that the appends cannot fail
 // half-way (BQ-24), then appends it partition by partition.
 func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstock.Meta, m *measured, receipt *Receipt) error {
+	if w, ok := t.config.Router.(wholeRouter); ok {
+		return t.appendWhole(ctx, values, metas, m, w.turn(len(t.parts)), receipt)
+	}
 	pl := t.plans.Get().(*plan)
 	defer t.plans.Put(pl)
 	pl.begin(len(values), len(t.parts))
@@ -151,5 +154,29 @@ func (t *Topic[T]) appendRouted(ctx context.Context, values []T, metas []penstoc
 		p.notify()
 		receipt.add(Part{Partition: index, First: at, Count: n})
 	}
+	return nil
+}
+
+// appendWhole appends a slice to one partition.
+func (t *Topic[T]) appendWhole(ctx context.Context, values []T, metas []penstock.Meta, m *measured, index int, receipt *Receipt) error {
+	if t.disk != nil {
+		pl := t.plans.Get().(*plan)
+		defer t.plans.Put(pl)
+		pl.begin(len(values), len(t.parts))
+		for i := range values {
+			pl.set(i, index)
+		}
+		pl.group()
+		return t.disk.append(ctx, values, metas, m, pl, receipt)
+	}
+	p := t.parts[index]
+	p.appendMu.Lock()
+	if p.ledger != nil {
+		p.ledger.addStrided(m.of(len(values)), 0, 1)
+	}
+	at, n := p.log.AppendStrided(values, metas, 0, 1)
+	p.appendMu.Unlock()
+	p.notify()
+	receipt.add(Part{Partition: index, First: at, Count: n})
 	return nil
 }

@@ -47,8 +47,9 @@ func (c *control) held(partition int) bool {
 
 // Pause stops the intake of the group: pulls find nothing and wait, and Run
 // hands nothing more to its handler, retries included, until [Group.Resume].
-// What is in hand goes on, and so do commits. A pull or a handler call that
-// begins at the same moment may still get events. Readers are not held back. A Run whose context ends
+// What is in hand goes on, and so do commits. A pull, a read or a handler call
+// that begins at the same moment may still get events. Readers find nothing and
+// wait too. A Run whose context ends
 // while its group is paused does not wait for retries; they come again. Pause
 // does not wait, and may be called at any time, also before Run. A second call
 // does nothing; neither survives Close.
@@ -117,6 +118,7 @@ func (g *Group[T]) recontrol() {
 		c.halt()
 		c.share.Load().waker.Ring()
 	}
+	g.readers.ring()
 }
 
 // pausedPartitions returns those of PausePartition.

@@ -27,6 +27,7 @@ const (
 const (
 	defaultBatchMax = 100
 	defaultDrain    = 25 * time.Second
+	maxSpin         = 1_000_000
 )
 
 // GroupConfig of a consumer group. The zero value of a field is its default; a
@@ -55,12 +56,17 @@ type GroupConfig struct {
 	AutoCommit bool
 	// Start says where the group begins: Earliest, the default, or Latest.
 	Start Start
+	// Spin is how often a consumer with nothing to do looks again before it
+	// parks, in Pull and in Run: each look is a few nanoseconds of a core, and an
+	// event that comes meanwhile does not wait for the scheduler. 0, the
+	// default, parks at once; at most 1,000,000.
+	Spin int
 
 	// Rate limits the group to so many events per second, retries and what
 	// comes again after a pull without commit included; 0 is no limit. Burst is
 	// how many may come at once after a pause; default is Rate, rounded up. A
 	// batch waits until Rate allows all of its events, and has at most Burst.
-	// What waits longer is served first. Readers are not limited.
+	// What waits longer is served first. A group with a Rate has no readers.
 	Rate  float64
 	Burst int
 
@@ -95,6 +101,9 @@ func (c *GroupConfig) validate(partitions int, sized bool) error {
 		return err
 	}
 	if err := inRange("BatchMax", c.BatchMax, 1<<30); err != nil {
+		return err
+	}
+	if err := inRange("Spin", c.Spin, maxSpin); err != nil {
 		return err
 	}
 	if err := c.validateRate(); err != nil {

@@ -303,7 +303,7 @@ func TestLingeringPullIsPausedAndSought(t *testing.T) {
 		}
 		time.Sleep(10*time.Second - 1)
 		waiting.blocked()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if err := waiting.wait(); err != nil || !slices.Equal(got, []int{1, 2}) {
 			t.Errorf("after a seek: %v, %v", got, err)
 		}

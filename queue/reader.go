@@ -46,11 +46,16 @@ type readers[T any] struct {
 
 // Reader opens the reader of a partition. It starts at the group's commit. The
 // error matches [penstock.ErrExists] while the partition has an open reader or
-// when the group is used in another way, and [penstock.ErrClosed] after Close
-// of group or topic. It panics when partition is not in [0, Partitions).
+// when the group is used in another way, [penstock.ErrInvalid] when the group
+// has a Rate, which readers do not keep to, and [penstock.ErrClosed] after Close
+// of group or topic. A reader that is not at the commit is moved by its own
+// Seek, not by the group's. It panics when partition is not in [0, Partitions).
 func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	if partition < 0 || partition >= len(g.topic.parts) {
 		panic(fmt.Sprintf("queue: Reader(%d) of a topic with %d partitions", partition, len(g.topic.parts)))
+	}
+	if g.control.bucket != nil {
+		return nil, &penstock.FieldError{Field: "Rate", Reason: "readers do not keep to it"}
 	}
 	if err := g.claim(readAhead); err != nil {
 		return nil, err
@@ -85,11 +90,12 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 }
 
 // Read returns the events from Next on, at least one and at most max, or false
-// when nothing is there now or max is not positive. It does not wait. It may
+// when nothing is there now, the partition is paused ([Group.Pause]) or max is
+// not positive. It does not wait. It may
 // return fewer events than are there; the next call goes on. The error matches
 // [penstock.ErrClosed] after Close of reader, group or topic.
 func (r *Reader[T]) Read(max int) (penstock.Batch[T], bool, error) {
-	if err := r.enter(); err != nil || max <= 0 {
+	if err := r.enter(); err != nil || max <= 0 || r.held() {
 		return penstock.Batch[T]{}, false, err
 	}
 	c := r.cursor
@@ -135,7 +141,7 @@ func (r *Reader[T]) Wait(ctx context.Context) error {
 			return err
 		}
 		r.waker.Take(0)
-		if r.cursor.read < r.cursor.source.end() {
+		if r.cursor.read < r.cursor.source.end() && !r.held() {
 			return nil
 		}
 		if err := r.waker.Wait(ctx, nil); err != nil {
@@ -143,6 +149,9 @@ func (r *Reader[T]) Wait(ctx context.Context) error {
 		}
 	}
 }
+
+// held reports whether the reader's partition is paused.
+func (r *Reader[T]) held() bool { return r.group.control.held(r.cursor.part.index) }
 
 // Next returns the offset that the next Read begins at.
 func (r *Reader[T]) Next() penstock.Offset { return r.cursor.read }
@@ -227,6 +236,15 @@ func (r *Reader[T]) enter() error {
 		return penstock.ErrClosed
 	}
 	return nil
+}
+
+// ring makes the readers that wait look again.
+func (rs *readers[T]) ring() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.open {
+		r.waker.Ring()
+	}
 }
 
 // shut ends all readers.

@@ -118,7 +118,7 @@ func TestSlowGroupKeepsItsSegments_QC56(t *testing.T) {
 					t.Errorf("retain %d: %d files, want %d", retain, n, want)
 				}
 			}
-			slow := group(t, topic, "slow", queue.GroupConfig{})
+			group(t, topic, "slow", queue.GroupConfig{})
 			fast := group(t, topic, "fast", queue.GroupConfig{})
 			produceEach(t, topic, numbers(0, 9)...)
 			consumeAll(t, fast.Consumer(0))
@@ -128,7 +128,7 @@ func TestSlowGroupKeepsItsSegments_QC56(t *testing.T) {
 			produceEach(t, topic, "9", "10")
 			consumeAll(t, fast.Consumer(0))
 			files(6)
-			slow = group(t, topic, "slow", queue.GroupConfig{})
+			slow := group(t, topic, "slow", queue.GroupConfig{})
 			want(t, pull(t, slow.Consumer(0), 7), numbers(0, 7)...)
 			commit(t, slow.Consumer(0)) // the first three segments are consumed
 			files(3 + retain)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"sync/atomic"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -137,6 +138,27 @@ func prefixHash(key string) uint32 {
 	}
 	return h
 }
+
+// BatchRouter sends each batch whole to one partition, and the next one, a
+// single event being a batch of one, to the next partition. Its events stay
+// together and in order, and appending them costs less than spreading them. A
+// batch that is larger than the topic's capacity is routed slice by slice. Keys
+// are not used. The turns are those of the returned value: make one for each
+// topic.
+func BatchRouter[T any]() Router[T] { return &batchRouter[T]{} }
+
+type batchRouter[T any] struct{ turns atomic.Uint64 }
+
+func (*batchRouter[T]) ID() string { return "batch/1" }
+
+func (r *batchRouter[T]) Route(_ T, partitions int) (int, error) { return r.turn(partitions), nil }
+
+func (r *batchRouter[T]) turn(partitions int) int {
+	return int((r.turns.Add(1) - 1) % uint64(partitions))
+}
+
+// wholeRouter is a router that chooses one partition for a slice of a request.
+type wholeRouter interface{ turn(partitions int) int }
 
 // RouterFunc makes a router of a function. id names the rule and its version.
 func RouterFunc[T any](id string, route func(v T, partitions int) int) Router[T] {

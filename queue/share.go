@@ -37,6 +37,7 @@ func assignment(partitions, n, i int) (from, to int) {
 // from now on.
 func (g *Group[T]) newShare(cursors []*cursor[T], from, to int) *share[T] {
 	s := &share[T]{from: from, to: to, cursors: cursors[from:to:to], waker: seglog.NewWaker(to - from)}
+	s.waker.Spin(g.config.Spin)
 	for i, cur := range s.cursors {
 		g.topic.addWaker(cur.part, s.waker.Place(i))
 	}

@@ -2,13 +2,17 @@ package seglog
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock"
 )
 
-const wordBits = 64
+const (
+	wordBits    = 64
+	looksAtOnce = 128 // of a spinning Wait, before it lets others run
+)
 
 // Waker lets one consumer of several places (partitions) sleep until one of
 // them has something new. Any number of goroutines call Notify; one goroutine
@@ -59,6 +63,7 @@ const wordBits = 64
 type Waker struct {
 	ready chan struct{}
 	dirty []atomic.Uint64 // a bit per place
+	looks int             // of Wait, before it parks
 
 	_      [cacheLine]byte
 	parked atomic.Uint32
@@ -77,6 +82,11 @@ func NewWaker(places int) *Waker {
 		dirty: make([]atomic.Uint64, words+2*perLine)[perLine : perLine+words],
 	}
 }
+
+// Spin makes Wait look so many times before it parks, which spares its caller
+// the way through the scheduler when something comes at once. It is called
+// before the waker is used.
+func (w *Waker) Spin(looks int) { w.looks = looks }
 
 // Notify says that something new was published at place. It does not block.
 func (w *Waker) Notify(place int) { w.Place(place).Notify() }
@@ -157,6 +167,9 @@ func (w *Waker) Close() {
 // and an error that matches ctx.Err() and its cause when ctx ends first. It may
 // return nil with nothing new; callers look and wait again.
 func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
+	if w.looks > 0 {
+		w.look(ctx)
+	}
 	w.parked.Store(1)
 	if w.closed.Load() {
 		w.parked.Store(0)
@@ -180,6 +193,19 @@ func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
 		return penstock.ErrClosed
 	}
 	return nil
+}
+
+// look looks until there is a reason not to park, as often as Spin says. Now
+// and then it lets others run: they may be those that it waits for.
+func (w *Waker) look(ctx context.Context) {
+	for i := 1; i <= w.looks && !w.anyDirty() && !w.rung.Load() && !w.closed.Load(); i++ {
+		if i%looksAtOnce == 0 {
+			if ctx.Err() != nil {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
 }
 
 // answer clears rung; the caller looks at what changed after that.
