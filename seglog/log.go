@@ -179,9 +179,17 @@ func (l *Log[T]) AppendStrided(values []T, metas []penstock.Meta, first, stride 
 	return l.publish(begin)
 }
 
-// pickStrided sets dst[k] to src[k*stride] for all of dst.
+// pickStrided sets dst[k] to src[k*stride] for all of dst. It takes four at a
+// time: a loop of one takes twice as long where it falls across a boundary of
+// what the processor fetches at once.
 func pickStrided[T any](dst, src []T, stride int) {
 	j := 0
+	for len(dst) >= 4 {
+		four := src[j : j+3*stride+1]
+		dst[0], dst[1], dst[2], dst[3] = four[0], four[stride], four[2*stride], four[3*stride]
+		dst = dst[4:]
+		j += 4 * stride
+	}
 	for k := range dst {
 		dst[k] = src[j]
 		j += stride
