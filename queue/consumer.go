@@ -30,10 +30,10 @@ var (
 // which it then gets by itself at its next pull.
 //
 // A pull returns 1 to max events of one partition, in order; the partitions
-// take turns. A partition whose last batch was not committed
-// gives the same events again when its turn comes. The values of
-// a batch are valid until it is committed or the consumer pulls again, in a
-// group with AutoCommit until the consumer pulls again.
+// take turns. A batch above 4 KiB may have fewer events than are there: it ends
+// with the memory it lies in. A partition whose last batch was not committed
+// gives the same events again when its turn comes. The values of a batch are
+// valid until it is committed (without AutoCommit) or the consumer pulls again.
 //
 // Invariant: a partition whose bit in pending is clear, and whose bit in the
 // waker's is too, has nothing readable beyond its cursor's window.

@@ -110,3 +110,41 @@ func TestPartitionsAppendInParallel(t *testing.T) {
 		t.Errorf("%d events in partition 0, %v", first.end(), err)
 	}
 }
+
+// TestLargeBatchEndsWithItsSegment: a batch that crosses segments is copied
+// together when it is small, and ends with its segment when it is large; order
+// and count hold either way (BQ-72).
+func TestLargeBatchEndsWithItsSegment(t *testing.T) {
+	const events = 5000
+	for _, max := range []int{1, 100, joinedBytes / 8, joinedBytes/8 + 1, 1000, events} {
+		topic := openInside(t, Config[int]{})
+		g, err := topic.Group("g", GroupConfig{AutoCommit: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range events {
+			if err := topic.Produce(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, next, short := g.Consumer(0), 0, 0
+		for next < events {
+			b, ok, err := c.TryPull(max)
+			if !ok || err != nil || b.Len() > max {
+				t.Fatalf("max %d: %d events, %t, %v at %d", max, b.Len(), ok, err, next)
+			}
+			for i, v := range b.Values() {
+				if v != next+i {
+					t.Fatalf("max %d: got event %d, want %d", max, v, next+i)
+				}
+			}
+			if next += b.Len(); b.Len() < max && next < events {
+				short++
+			}
+		}
+		copied := cap(c.cursors[0].source.(*memory[int]).values)
+		if large := max > joinedBytes/8; large != (short > 0) || large && copied >= max {
+			t.Errorf("max %d: %d batches were short, room for %d copies", max, short, copied)
+		}
+	}
+}
