@@ -334,7 +334,7 @@ func TestLingeringPullsLoseNothingAndHoldNothingLonger(t *testing.T) {
 	realLimit(t, 2*time.Minute, "pulls that linger do not come to an end")
 	inBubble(t, func(t *testing.T, s storage) {
 		const events, linger = 400, 7 * time.Millisecond
-		rnd := rand.New(rand.NewPCG(1, 2))
+		rnd, begin := rand.New(rand.NewPCG(1, 2)), time.Now()
 		topic := open(t, s, queue.Config[int]{Partitions: 5})
 		g := group(t, topic, "g", queue.GroupConfig{Consumers: 2, BatchMax: 6, BatchMin: 4, Linger: linger})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -353,7 +353,7 @@ func TestLingeringPullsLoseNothingAndHoldNothingLonger(t *testing.T) {
 						t.Errorf("partition %d: offset %d, want %d", b.Partition(), b.Offset(0), next[b.Partition()])
 					}
 					next[b.Partition()] += penstock.Offset(b.Len())
-					waited := time.Since(time.Unix(0, int64(b.Value(0))))
+					waited := time.Since(begin) - time.Duration(b.Value(0))*time.Millisecond
 					if full := b.Len() >= 4; waited > linger || !full && waited < linger || b.Reason() == penstock.FlushCount != (b.Len() == 6) {
 						t.Errorf("%d events because of %v after %v", b.Len(), b.Reason(), waited)
 					}
@@ -369,7 +369,7 @@ func TestLingeringPullsLoseNothingAndHoldNothingLonger(t *testing.T) {
 		for n := 0; n < events; {
 			time.Sleep(time.Duration(rnd.IntN(5)) * time.Millisecond)
 			k := min(events-n, 1+rnd.IntN(8)*rnd.IntN(2))
-			if err := topic.Produce(t.Context(), slices.Repeat([]int{int(time.Now().UnixNano())}, k)...); err != nil {
+			if err := topic.Produce(t.Context(), slices.Repeat([]int{int(time.Since(begin).Milliseconds())}, k)...); err != nil {
 				t.Error(err)
 			}
 			n += k
