@@ -22,10 +22,10 @@ help: ## list the targets
 build: ## build bin/penstock
 	$(GO) -C cmd/penstock build -trimpath -o ../../bin/ .
 
-check: ## formatting, vet, staticcheck: seconds, run it often
+check: ## formatting, vet, staticcheck: a minute or two, less for what has not changed
 	$(TOOL) ./cmd/check format vet lint
 
-test: ## everything that must be green: check, cross-builds, every test of every module with the race detector
+test: ## everything that must be green: check, all platforms, every test of every module with the race detector
 	$(TOOL) ./cmd/check
 	$(TOOL) ./cmd/gotest -race=$(RACE)
 

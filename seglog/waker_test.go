@@ -60,6 +60,58 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
+// TestLoneWakeUpIsNotLost: nothing follows that would wake the consumer instead.
+// Each event comes alone, at a random moment of the consumer's falling asleep,
+// and the next one when it was seen.
+func TestLoneWakeUpIsNotLost(t *testing.T) {
+	const places, rounds = 130, 50_000
+	w := NewWaker(places)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("a wake-up was lost"))
+	defer cancel()
+	var published, seen atomic.Int64
+	var appender sync.WaitGroup
+	defer appender.Wait()
+	appender.Go(func() { // ends after its events or with ctx; waited for above
+		rng := rand.New(rand.NewPCG(4, 5))
+		for i := range int64(rounds) {
+			for n := 1; seen.Load() < i; n++ { // spins, so that both run at the same time
+				if n%5000 == 0 {
+					runtime.Gosched() // on one core
+				}
+				if n%5000 == 0 && ctx.Err() != nil {
+					return
+				}
+			}
+			for range rng.IntN(1 << rng.IntN(9)) {
+				seen.Load() // takes a little time
+			}
+			published.Add(1)
+			w.Notify(rng.IntN(places))
+		}
+	})
+	rng := rand.New(rand.NewPCG(6, 7))
+	for {
+		found := uint64(0)
+		for i := range w.Words() {
+			found |= w.Take(i)
+		}
+		if found != 0 {
+			seen.Store(published.Load())
+		}
+		if seen.Load() == rounds {
+			return
+		}
+		for range rng.IntN(1 << rng.IntN(9)) {
+			seen.Load() // as above
+		}
+		if err := w.Wait(ctx, nil); err != nil {
+			cancel()
+			t.Errorf("%d of %d events seen: %v", seen.Load(), rounds, err)
+			return
+		}
+	}
+}
+
 func trailingZeros(v uint64) (n int) {
 	for ; v&1 == 0; v >>= 1 {
 		n++

@@ -3,13 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/penstock/penstock/tools/internal/repo"
 )
@@ -42,7 +45,9 @@ func vet(ctx context.Context, r *repo.Repo, _ io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// lint builds the pinned staticcheck into bin/ and runs it in every module.
+// lint builds the pinned staticcheck into bin/ and runs it in every module. The
+// modules of go.work are read in one run, so that what they share is looked at
+// once; the others as their own go.mod says.
 func lint(ctx context.Context, r *repo.Repo, _ io.Writer) error {
 	tools, err := r.Module("tools")
 	if err != nil {
@@ -55,16 +60,59 @@ func lint(ctx context.Context, r *repo.Repo, _ io.Writer) error {
 	if _, err := r.Go(ctx, tools, []string{"CGO_ENABLED=0"}, "build", "-o", binary, "honnef.co/go/tools/cmd/staticcheck"); err != nil {
 		return err
 	}
+	runs, err := lintRuns(ctx, r)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, m := range r.Modules {
-		cmd := exec.CommandContext(ctx, binary, "./...")
-		cmd.Dir = m.Dir
-		cmd.Env = append(repo.Env(), "CGO_ENABLED=0")
+	for _, run := range runs {
+		cmd := exec.CommandContext(ctx, binary, run.patterns...)
+		cmd.Dir = run.dir
+		cmd.Env = append(repo.Env(), "CGO_ENABLED=0", "GOWORK="+run.work)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("module %s: %w\n%s", m.Path, err, bytes.TrimSpace(out)))
+			errs = append(errs, fmt.Errorf("staticcheck %s in %s: %w\n%s", strings.Join(run.patterns, " "), run.dir, err, bytes.TrimSpace(out)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lintRun is one run of staticcheck.
+type lintRun struct {
+	dir, work string
+	patterns  []string
+}
+
+// lintRuns covers every module once: those of go.work first and together.
+func lintRuns(ctx context.Context, r *repo.Repo) ([]lintRun, error) {
+	root, err := r.Module(".")
+	if err != nil {
+		return nil, err
+	}
+	together := lintRun{dir: r.Root, work: filepath.Join(r.Root, "go.work")}
+	out, err := r.Go(ctx, root, nil, "work", "edit", "-json", together.work)
+	if err != nil {
+		return nil, err
+	}
+	var work struct{ Use []struct{ DiskPath string } }
+	if err := json.Unmarshal(out, &work); err != nil {
+		return nil, fmt.Errorf("output of go work edit: %w", err)
+	}
+	in := map[string]bool{}
+	for _, u := range work.Use {
+		in[path.Clean(u.DiskPath)] = true
+	}
+	var runs []lintRun
+	for _, m := range r.Modules {
+		if in[m.Rel] {
+			together.patterns = append(together.patterns, "./"+path.Join(m.Rel, "..."))
+			continue
+		}
+		runs = append(runs, lintRun{dir: m.Dir, work: "off", patterns: []string{"./..."}})
+	}
+	if len(together.patterns) > 0 {
+		runs = append([]lintRun{together}, runs...)
+	}
+	return runs, nil
 }
 
 // cross compiles and vets, or type-checks, for every target, tests included. The

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,5 +140,34 @@ func TestAFailureBesideOthersIsTold(t *testing.T) {
 	})
 	if !errors.Is(err, bad) || strings.Count(out.String(), "ok  ") != 2 || strings.Count(out.String(), "FAIL b") != 1 {
 		t.Errorf("%v: %q", err, out.String())
+	}
+}
+
+func TestEveryModuleIsLintedOnce(t *testing.T) {
+	r, err := repo.Find(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := lintRuns(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, run := range runs {
+		rel, err := filepath.Rel(r.Root, run.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range run.patterns {
+			got = append(got, filepath.ToSlash(filepath.Join(rel, strings.TrimSuffix(p, "/..."))))
+		}
+	}
+	var want []string
+	for _, m := range r.Modules {
+		want = append(want, m.Rel)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%v are linted, want %v", got, want)
 	}
 }
