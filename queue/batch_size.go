@@ -94,7 +94,7 @@ func (c *Consumer[T]) pullFull(ctx context.Context, max int) (Batch[T], error) {
 			return Batch[T]{}, penstock.ContextError(ctx)
 		}
 		c.collect()
-		if b, ok, err := c.pull(max, true); ok || err != nil {
+		if b, ok, err := c.pull(ctx, max, true); ok || err != nil {
 			return b, err
 		}
 		if err := c.waker.Wait(ctx, c.alarm()); err != nil {

@@ -73,7 +73,9 @@ func (c *Consumer[T]) Partitions() (from, to int) {
 }
 
 // TryPull returns the next batch of at most max events, or false when nothing
-// is there now or max is not positive. It does not wait. The error matches
+// is there now or max is not positive. It does not wait, but for [DeadLetter]
+// with an event that cannot be decoded; without it, or when that fails, the
+// error is an [*UndecodableError]. The error matches
 // [penstock.ErrClosed] after Close of group or topic, [ErrReassigned] when
 // [Group.Resize] has taken the consumer away, and
 // [penstock.ErrExists] when the group is used in another way.
@@ -84,7 +86,7 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	read := cur.read
 	way := c.way.Load()
 	if max <= 0 || read+penstock.Offset(max) > cur.smooth || way == everyStep {
-		return c.pull(max, false)
+		return c.pull(context.Background(), max, false)
 	}
 	c.now = cur.next
 	cur.delivery.First = read
@@ -99,7 +101,7 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 		return b, true, nil
 	}
 	if !cur.hold.Advance(max) {
-		return c.pull(max, false) // Resize was faster: these are another consumer's
+		return c.pull(context.Background(), max, false) // Resize was faster: these are another consumer's
 	}
 	cur.committed = read + penstock.Offset(max)
 	if way == autoBounded && c.budget.Waiting() > 0 {
@@ -111,14 +113,14 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 
 // pull is TryPull with every step. With linger set, a batch that is not full
 // waits for more, and the caller has collected the dirty bits.
-func (c *Consumer[T]) pull(max int, linger bool) (b Batch[T], ok bool, err error) {
+func (c *Consumer[T]) pull(ctx context.Context, max int, linger bool) (b Batch[T], ok bool, err error) {
 	if err := c.enter(true); err != nil {
 		return b, false, err
 	}
-	cur, values, err := c.next(max, linger)
+	cur, values, err := c.next(ctx, max, linger)
 	if values == nil {
 		if err != nil && c.share.Load() != c.mine {
-			return c.pull(max, linger) // the partition that failed may be another consumer's
+			return c.pull(ctx, max, linger) // the partition that failed may be another consumer's
 		}
 		return b, false, err
 	}
@@ -164,7 +166,7 @@ func (c *Consumer[T]) wait(ctx context.Context, max int) (Batch[T], error) {
 		if ctx.Err() != nil {
 			return Batch[T]{}, penstock.ContextError(ctx)
 		}
-		if b, ok, err := c.pull(max, false); ok || err != nil {
+		if b, ok, err := c.pull(ctx, max, false); ok || err != nil {
 			return b, err
 		}
 	}
@@ -214,7 +216,7 @@ func (c *Consumer[T]) Commit() error {
 // With linger set, one that waits for more has none, and what came since the
 // caller collected the dirty bits is left to the next look. The reason of the
 // batches of the short way is the one that stands here: they are always full.
-func (c *Consumer[T]) next(max int, linger bool) (*cursor[T], []T, error) {
+func (c *Consumer[T]) next(ctx context.Context, max int, linger bool) (*cursor[T], []T, error) {
 	if max <= 0 {
 		return nil, nil, nil
 	}
@@ -235,11 +237,7 @@ func (c *Consumer[T]) next(max int, linger bool) (*cursor[T], []T, error) {
 			continue
 		}
 		if int(cur.limit-cur.read) < max && (linger && c.isPending(i) || !linger && c.fresh(i)) {
-			least := max
-			if !c.shaped {
-				least = cur.least(max)
-			}
-			if err := c.refill(i, cur, least); err != nil {
+			if err := c.fill(ctx, i, cur, max); err != nil {
 				return nil, nil, err
 			}
 		}

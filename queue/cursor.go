@@ -20,6 +20,7 @@ type window[T any] struct {
 	Times  []penstock.TimeRun // append times of Values, from the first on
 	Epoch  uint32             // the writer's
 	Whole  penstock.Offset    // no memory comes back before all below it is finished with
+	bad    *UndecodableError  // not nil: its one event stands for one that cannot be decoded
 }
 
 func (w *window[T]) end() penstock.Offset { return w.First + penstock.Offset(len(w.Values)) }

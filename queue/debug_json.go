@@ -85,10 +85,13 @@ type (
 		Dropped          uint64               `json:"dropped"`
 		Discarded        uint64               `json:"discarded"`
 		Redriven         uint64               `json:"redriven"`
+		Undecodable      uint64               `json:"undecodable"`
+		ReadErrors       uint64               `json:"read_errors"`
 		Batches          jsonBatches          `json:"batches"`
 		HandlerSeconds   float64              `json:"handler_seconds"`
 		Calls            []jsonCall           `json:"calls"`
 		Blocked          []jsonBlocked        `json:"blocked"`
+		Unreadable       []jsonUnreadable     `json:"unreadable"`
 		Parked           jsonParked           `json:"parked"`
 		LastError        *jsonError           `json:"last_error"`
 		EndedBy          string               `json:"ended_by,omitempty"`
@@ -112,6 +115,15 @@ type (
 		Attempts   int     `json:"attempts"`
 		DueSeconds float64 `json:"due_seconds"`
 		Reason     string  `json:"reason"`
+	}
+	jsonUnreadable struct {
+		Partition   int     `json:"partition"`
+		Offset      uint64  `json:"offset"`
+		Seconds     float64 `json:"seconds"`
+		Attempts    int     `json:"attempts"`
+		Stopped     bool    `json:"stopped"`
+		NextSeconds float64 `json:"next_seconds"`
+		Reason      string  `json:"reason"`
 	}
 	jsonParked struct {
 		Keys          int     `json:"keys"`
@@ -178,10 +190,12 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 		RateLimit: debugpage.Finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
 		Delivered: s.Run.Delivered, Failed: s.Run.Failed, DeadLettered: s.Run.DeadLettered, Dropped: s.Run.Dropped,
 		Discarded: s.Discarded, Redriven: s.Redriven, Resized: s.Resized, ResizingTo: s.ResizingTo,
+		Undecodable: s.Undecodable, ReadErrors: s.ReadErrors,
 		Batches:        jsonBatches{s.Run.FlushedByCount, s.Run.FlushedByBytes, s.Run.FlushedByLinger, s.Run.Retries},
 		HandlerSeconds: s.Run.HandlerTime.Seconds(), EndedBy: s.Run.EndedBy,
 		Parked: jsonParked{Keys: s.Parked.Keys, Events: s.Parked.Events, Bytes: int64(s.Parked.Bytes), Reason: s.Parked.Reason},
 		Calls:  make([]jsonCall, 0, len(s.Run.Calls)), Blocked: make([]jsonBlocked, 0, len(s.Run.Blocked)),
+		Unreadable: make([]jsonUnreadable, 0, len(s.Run.Unreadable)),
 		Partitions: make([]jsonGroupPartition, len(s.Partitions)),
 	}
 	if s.Drain != NeverDrains {
@@ -200,6 +214,13 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 			due = max(0, b.Due.Sub(v.now).Seconds())
 		}
 		g.Blocked = append(g.Blocked, jsonBlocked{b.Partition, uint64(b.Offset), b.Attempts, due, b.Reason})
+	}
+	for _, u := range s.Run.Unreadable {
+		out := jsonUnreadable{Partition: u.Partition, Offset: uint64(u.Offset), Seconds: max(0, v.now.Sub(u.Since).Seconds()), Attempts: u.Attempts, Stopped: u.Next.IsZero(), Reason: u.Reason}
+		if !out.Stopped {
+			out.NextSeconds = max(0, u.Next.Sub(v.now).Seconds())
+		}
+		g.Unreadable = append(g.Unreadable, out)
 	}
 	if e := s.LastError; e != nil {
 		g.LastError = &jsonError{e.Kind, e.Partition, uint64(e.Offset), e.Text, e.DiskFull, e.Time.UTC()}

@@ -73,6 +73,11 @@ var metrics = []metric{
 	groupMetric("dropped_events_total", "counter", "Events that failed and do not come again, because of AutoCommit.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Run.Dropped)) }),
 	groupMetric("discarded_events_total", "counter", "Parked events given up by DiscardParked.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Discarded)) }),
 	groupMetric("redriven_events_total", "counter", "Dead letters that Redrive has sent back.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Redriven)) }),
+	groupMetric("undecodable_events_total", "counter", "Events that could not be decoded, and were handed to the dead letters or dropped.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Undecodable)) }),
+	groupMetric("read_errors_total", "counter", "Failed attempts to read a partition.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.ReadErrors)) }),
+	groupMetric("unreadable_partitions", "gauge", "Partitions that Run cannot read on, or has stopped.", func(_ *debugView, g *GroupStats) []debugpage.Value {
+		return debugpage.One(float64(len(g.Run.Unreadable)))
+	}),
 	groupMetric("batches_total", "counter", "Batches given to the handler, by why they were delivered with their size.", func(_ *debugView, g *GroupStats) []debugpage.Value {
 		return []debugpage.Value{
 			debugpage.With("reason", "count", float64(g.Run.FlushedByCount)), debugpage.With("reason", "bytes", float64(g.Run.FlushedByBytes)),

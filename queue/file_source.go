@@ -2,7 +2,6 @@ package queue
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/segfile"
@@ -88,7 +87,7 @@ func (f *filling[T]) run() error {
 			f.stamp(n, rec.Time)
 		}
 		if err != nil {
-			return err
+			return newUndecodable(rec, len(f.w.Values)-before, err)
 		}
 	}
 	return nil
@@ -116,7 +115,7 @@ func (f *filling[T]) decode(rec segfile.Records) (err error) {
 		var m penstock.Meta
 		if enveloped {
 			if m, payload, err = penstock.DecodeEnvelope(payload); err != nil {
-				return fmt.Errorf("event %d: %w", rec.First+penstock.Offset(i), err)
+				return err
 			}
 		}
 		if good < cap(f.w.Values) {
@@ -126,7 +125,7 @@ func (f *filling[T]) decode(rec segfile.Records) (err error) {
 			f.w.Values = append(f.w.Values, zero)
 		}
 		if err = e.codec.Decode(payload, &f.w.Values[good]); err != nil {
-			return fmt.Errorf("decode event %d: %w", rec.First+penstock.Offset(i), err)
+			return err
 		}
 		if enveloped || f.w.Metas != nil {
 			f.setMeta(good, m)

@@ -70,6 +70,11 @@ type GroupConfig struct {
 	Rate  float64
 	Burst int
 
+	// OnUndecodable says what becomes of an event on disk that cannot be decoded.
+	// The default hands it to DeadLetter, with its bytes; where there is none, the
+	// partition stops at it. Readers return an error.
+	OnUndecodable OnUndecodable
+
 	// The rest is for Run.
 
 	// Workers is how many calls of the handler a consumer makes at a time, on as
@@ -116,6 +121,9 @@ func (c *GroupConfig) validate(partitions int, sized bool) error {
 		return &penstock.FieldError{Field: "Start", Reason: fmt.Sprintf("%d is neither Earliest nor Latest", uint8(c.Start))}
 	}
 	if err := c.validateSize(sized); err != nil {
+		return err
+	}
+	if err := c.validateUndecodable(); err != nil {
 		return err
 	}
 	return c.validatePush()
@@ -165,7 +173,8 @@ type groupOptions[T any] struct {
 // DeadLetter names where [Group.Run] sends an event that has failed too often,
 // for example the ProduceEvents of another topic. The event carries its origin
 // and cause. It is called before the event is committed; an error means that
-// the event is not settled.
+// the event is not settled. Run and pulls also send events there that cannot be
+// decoded, with their bytes: see [GroupConfig.OnUndecodable] and [Undecoded].
 func DeadLetter[T any](send func(context.Context, ...penstock.Event[T]) error) GroupOption[T] {
 	return func(o *groupOptions[T]) { o.deadLetter = send }
 }

@@ -14,11 +14,13 @@ const (
 	KindDeadLetter = "dead letter" // the hook did not take them
 	KindCommit     = "commit"      // a commit could not be stored
 	KindRun        = "run"         // Run ended by it
+	KindRead       = "read"        // a partition could not be read
+	KindDecode     = "decode"      // an event could not be decoded
 )
 
 // GroupError is a failure that befell a group.
 type GroupError struct {
-	Kind string // KindHandler, KindDeadLetter, KindCommit or KindRun
+	Kind string // KindHandler and so on
 	// Partition is where it happened, -1 when no single one can be named.
 	Partition int
 	// Offset of the first event that it concerns; of a commit, where it should

@@ -121,6 +121,9 @@ func (k *parkedLane[T]) begin(wake func()) (*settle.Parking, error) {
 
 // keyAt returns the key of an event in view, for the machine.
 func (k *parkedLane[T]) keyAt(o penstock.Offset) string {
+	if bad := k.view.of(o).bad; bad != nil {
+		return parkedKey(bad.Meta.Key)
+	}
 	value, meta, ok := k.view.at(o)
 	if !ok {
 		k.err = cmp.Or(k.err, fmt.Errorf("offset %d is not in view", o))
@@ -194,17 +197,17 @@ func (k *parkedLane[T]) confirm() (bool, error) {
 	return true, nil
 }
 
-// next returns a parked event to deliver or to hand over now, with a delivery
-// of its own; no values when there is none.
-func (k *parkedLane[T]) next(now time.Time) (settle.Span, []T, *penstock.Delivery, error) {
+// next makes j the call for a parked event to deliver or to hand over now, with
+// a delivery of its own, and reports false when there is none.
+func (k *parkedLane[T]) next(now time.Time, j *job[T]) (bool, error) {
 	k.obey()
 	span, ok := k.machine.NextParked(now)
 	if !ok {
-		return span, nil, nil, nil
+		return false, nil
 	}
 	e, err := k.log.read(span.From)
 	if err != nil {
-		return span, nil, nil, err
+		return false, err
 	}
 	d := &penstock.Delivery{
 		Topic: k.group.topic.config.Name, Partition: k.part.index, First: span.From, Epoch: e.epoch, Attempt: span.Attempt,
@@ -215,7 +218,9 @@ func (k *parkedLane[T]) next(now time.Time) (settle.Span, []T, *penstock.Deliver
 	if !e.meta.IsBare() {
 		d.Metas = []penstock.Meta{e.meta}
 	}
-	return span, []T{e.value}, d, nil
+	d.Reason = penstock.FlushRetry
+	j.span, j.values, j.delivery, j.bad = span, []T{e.value}, d, e.bad
+	return true, nil
 }
 
 // due returns when there is something to do: a parked event to deliver, unless

@@ -18,7 +18,7 @@ func (l *lane[T]) nextBeside(j *job[T], now time.Time, n int) (bool, error) {
 	from := l.cur.read
 	end := from + penstock.Offset(n)
 	for {
-		l.park.look(view[T]{first: w.First, values: w.Values, metas: w.Metas, times: w.Times, epoch: w.Epoch})
+		l.park.look(view[T]{first: w.First, values: w.Values, metas: w.Metas, times: w.Times, epoch: w.Epoch, bad: w.bad})
 		span, ok := l.machine.Next(now, end, n)
 		if ok {
 			if l.group.control.bucket != nil {
@@ -84,15 +84,12 @@ func (p *pusher[T]) deliverParked(l *lane[T]) (bool, error) {
 // nextParked makes j the call for a parked event, and reports false when none
 // is due.
 func (l *lane[T]) nextParked(j *job[T]) (bool, error) {
-	span, values, d, err := l.park.next(time.Now())
-	if err != nil || values == nil {
+	ok, err := l.park.next(time.Now(), j)
+	if err != nil || !ok {
 		return false, err
 	}
-	d.Reason = penstock.FlushRetry
-	j.lane, j.span, j.values, j.delivery = l, span, values, d
-	if span.DeadLetter {
-		j.dead = l.deadEvents(j.dead[:0], span, penstock.NewBatch(values, d))
-	}
+	j.lane = l
+	j.bury(j.bad)
 	return true, nil
 }
 
@@ -101,7 +98,7 @@ func (j *job[T]) view() view[T] {
 	if len(j.tasks) > 0 {
 		return view[T]{fan: j.lane.fan}
 	}
-	return view[T]{first: j.span.From, values: j.values, metas: j.delivery.Metas, times: j.delivery.Times, epoch: j.delivery.Epoch}
+	return view[T]{first: j.span.From, values: j.values, metas: j.delivery.Metas, times: j.delivery.Times, epoch: j.delivery.Epoch, bad: j.bad}
 }
 
 // drop is what becomes of events that DiscardParked gave up in a group without

@@ -95,6 +95,9 @@ type groupSeen struct {
 	began     int64        // what was committed when the group was made
 	sought    atomic.Int64 // events that seeks passed over; those passed back to are negative
 	lastError atomic.Pointer[GroupError]
+
+	readErrors  atomic.Uint64
+	undecodable atomic.Uint64 // events that were handed over or dropped
 }
 
 // look begins to watch a group, whose cursors stand.

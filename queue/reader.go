@@ -91,8 +91,9 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 
 // Read returns the events from Next on, at least one and at most max, or false
 // when nothing is there now, the partition is paused ([Group.Pause]) or max is
-// not positive. It does not wait. It may
-// return fewer events than are there; the next call goes on. The error matches
+// not positive. It does not wait. It may return fewer events than are there; the
+// next call goes on. An event on disk that cannot be decoded is an
+// [*UndecodableError], again at each call until Seek passes it. The error matches
 // [penstock.ErrClosed] after Close of reader, group or topic.
 func (r *Reader[T]) Read(max int) (penstock.Batch[T], bool, error) {
 	if err := r.enter(); err != nil || max <= 0 || r.held() {

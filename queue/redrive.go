@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"time"
 
@@ -71,6 +70,10 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 // [RedrivenHeader] counts how often it was sent back. Every group of its topic
 // sees it, also those that had handled it: a handler that must not do so twice
 // compares Origin.Group with the name of its group and ignores those of others.
+//
+// A dead letter that could not be decoded ([Undecoded]) is decoded anew by the
+// codec of the topic that it goes back to, and stays, as Failed, when that fails
+// too; Filter sees it with the zero value.
 //
 // Redrive blocks while a topic is full. It returns the report with an error that
 // matches ctx.Err() and its cause when ctx ends, and with the first error of a
@@ -260,9 +263,19 @@ func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.E
 	if err := r.pace(ctx); err != nil {
 		return 0, err
 	}
-	again := make([]penstock.Event[T], len(events))
-	for i, e := range events {
-		again[i] = asProduced(e)
+	again := make([]penstock.Event[T], 0, len(events))
+	for _, e := range events {
+		e, err := asProduced(to, e)
+		if err == nil {
+			again = append(again, e)
+			continue
+		}
+		if len(again) == 0 {
+			r.from.topic.logger.Warn("a dead letter still cannot be decoded", "offset", uint64(e.Origin.Offset), "topic", to.config.Name, "err", err)
+			return r.keep(ctx, e, at, &r.report.Failed)
+		}
+		events = events[:len(again)] // the rest comes next
+		break
 	}
 	err := to.ProduceEvents(ctx, again...)
 	n := len(events)
@@ -297,65 +310,28 @@ func isRefusal(err error) bool {
 	return panicked || errors.Is(err, penstock.ErrTooLarge) || errors.Is(err, penstock.ErrInvalid)
 }
 
-// leave keeps an event among the dead letters that the filter or its origin
-// keeps there.
-func (r *redrive[T]) leave(ctx context.Context, e penstock.Event[T], at penstock.Offset) (int, error) {
-	if e.Origin == nil || r.to[e.Origin.Topic] == nil {
-		return r.keep(ctx, e, at, &r.report.Failed)
-	}
-	return r.keep(ctx, e, at, &r.report.Skipped)
-}
-
-// keep appends the dead letter at an offset to the dead letters again and
-// counts it.
-func (r *redrive[T]) keep(ctx context.Context, e penstock.Event[T], at penstock.Offset, count *int) (int, error) {
-	if !r.config.DryRun {
-		if err := r.append(ctx, e, at); err != nil {
-			return 0, fmt.Errorf("keep a dead letter that does not go back: %w", err)
+// asProduced returns the event as it goes back to a topic: one that could not
+// be decoded when it was read is decoded by the codec that the topic has now. On
+// error it returns the event as it is.
+func asProduced[T any](to *Topic[T], e penstock.Event[T]) (penstock.Event[T], error) {
+	if payload, record, ok := Undecoded(e); ok {
+		v, err := to.decode(payload, record)
+		if err != nil {
+			return e, err
 		}
+		e.Value = v
 	}
-	*count++
-	return 1, nil
-}
-
-// append appends the dead letter at an offset to its topic again. In a topic
-// with a capacity, where nobody but this group keeps it, it takes over the room
-// that it has, and is committed at once: a full topic would have none, and only
-// that commit makes some.
-func (r *redrive[T]) append(ctx context.Context, e penstock.Event[T], at penstock.Offset) error {
-	t, p := r.from.topic, r.reader.cursor.part
-	if t.budget == nil {
-		return t.ProduceEvents(ctx, e)
-	}
-	if r.reader.Committed() < at {
-		if err := r.reader.Commit(at); err != nil { // what lies before it is finished
-			return err
-		}
-	}
-	if p.marks.Committed() == at {
-		if err := t.produceInStead(ctx, p, e); err != nil {
-			return err
-		}
-		return r.reader.Commit(at + 1)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requeueWait)
-	defer cancel()
-	return t.ProduceEvents(ctx, e)
-}
-
-// asProduced returns the event as it goes back.
-func asProduced[T any](e penstock.Event[T]) penstock.Event[T] {
 	e.Attempt = 0
-	e.Header = slices.Clone(e.Header)
+	e.Header = withoutUndecoded(e.Header)
 	for i := range e.Header {
 		if f := &e.Header[i]; f.Name == RedrivenHeader {
 			n, _ := strconv.Atoi(f.Value) // anything else counts as never
 			f.Value = strconv.Itoa(n + 1)
-			return e
+			return e, nil
 		}
 	}
 	e.Header = append(e.Header, penstock.Field{Name: RedrivenHeader, Value: "1"})
-	return e
+	return e, nil
 }
 
 // pace waits until one more event keeps the rate.

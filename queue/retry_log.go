@@ -59,6 +59,7 @@ type parkedEvent[T any] struct {
 	meta     penstock.Meta
 	unixNano int64 // of the append to the topic; 0 when not known
 	epoch    uint32
+	bad      *UndecodableError // not nil: value is the zero T
 }
 
 // view is a run of events in the memory of a partition, to look at while the
@@ -69,7 +70,8 @@ type view[T any] struct {
 	metas  []penstock.Meta    // nil, or one per value
 	times  []penstock.TimeRun // of the values, from the first on
 	epoch  uint32
-	fan    *fan[T] // if not nil, all that several workers have in view, and nothing else counts
+	bad    *UndecodableError // not nil: the one value stands for an event that cannot be decoded
+	fan    *fan[T]           // if not nil, all that several workers have in view, and nothing else counts
 }
 
 // of returns the part of the view in which an offset lies, if it does.
@@ -81,7 +83,7 @@ func (v *view[T]) of(o penstock.Offset) *view[T] {
 	if i < 0 {
 		return &view[T]{}
 	}
-	return &view[T]{first: s.First, values: s.Values, metas: s.Metas, times: s.Times, epoch: s.Epoch}
+	return &view[T]{first: s.First, values: s.Values, metas: s.Metas, times: s.Times, epoch: s.Epoch, bad: s.bad}
 }
 
 // at returns the event at an offset, false when it is not in view.

@@ -48,10 +48,15 @@ func (r *fileRetry[T]) read(o penstock.Offset) (e parkedEvent[T], err error) {
 		return e, r.wrap(fmt.Errorf("offset %d is not there: %w", o, penstock.ErrNotFound))
 	}
 	raw, err := r.readRaw(at, o)
-	if err == nil {
-		e, err = r.decode(raw)
+	if err != nil {
+		return e, r.wrap(err)
 	}
-	return e, r.wrap(err)
+	if e, err = r.decode(raw); err != nil {
+		bad := &UndecodableError{Offset: o, Err: err, epoch: raw.epoch, unixNano: raw.time}
+		bad.take(raw.bytes, raw.enveloped)
+		e = parkedEvent[T]{meta: bad.Meta, unixNano: raw.time, epoch: raw.epoch, bad: bad}
+	}
+	return e, nil
 }
 
 // readRaw reads the event that was parked with the record at an offset. The
@@ -84,10 +89,7 @@ func (r *fileRetry[T]) decode(raw *rawRecord) (e parkedEvent[T], err error) {
 			return e, err
 		}
 	}
-	if err = r.engine.codec.Decode(payload, &e.value); err != nil {
-		return e, fmt.Errorf("decode: %w", err)
-	}
-	return e, nil
+	return e, r.engine.codec.Decode(payload, &e.value)
 }
 
 // size reads the record of the event, as it was produced, whatever a handler

@@ -62,9 +62,12 @@ type run[T any] struct {
 
 	left      atomic.Int32 // pushers that have not ended
 	done      chan struct{}
-	failed    chan struct{} // closed when err is set
+	failed    chan struct{} // closed when the run ends by err
 	failOnce  sync.Once
-	err       error // the first cause
+	noteOnce  sync.Once
+	noted     atomic.Bool  // err is set
+	err       error        // the first cause
+	sound     atomic.Int32 // partitions that the run goes on with
 	stopTake  context.CancelFunc
 	endHandle context.CancelCauseFunc
 	stop      stopping
@@ -131,8 +134,15 @@ type run[T any] struct {
 //
 // Run returns an error at once that matches [penstock.ErrExists] when the group
 // is being run or is used in another way, and, after the drain, the first cause
-// when reading or committing fails, or one that matches [penstock.ErrClosed]
-// when group or topic were closed.
+// when committing failed or a partition was stopped, or one that matches
+// [penstock.ErrClosed] when group or topic were closed.
+//
+// A partition on disk that the file system refuses to read is tried again, after
+// 100 ms and then twice as long, up to 10 s. Damage stops it: what comes before
+// is settled, and other partitions go on. So does an event that cannot be
+// decoded, unless it goes to DeadLetter or is dropped (see
+// [GroupConfig.OnUndecodable]). A seek, or the next Run, reads again. When no
+// partition is left, Run ends. Stats names such partitions (RunStats.Unreadable).
 func (g *Group[T]) Run(ctx context.Context, h penstock.Handler[T]) error {
 	if h == nil {
 		return g.named(&penstock.FieldError{Field: "handler", Reason: "is nil"})
@@ -184,6 +194,7 @@ func (g *Group[T]) run(ctx context.Context, r *run[T]) error {
 	defer r.stopTake()
 	defer r.endHandle(nil)
 	r.left.Store(int32(len(pushers)))
+	r.sound.Store(int32(len(g.topic.parts)))
 	for _, p := range pushers {
 		p.run = r
 		p.setInside(r.handlers)
@@ -246,12 +257,18 @@ func addNano(at int64, d time.Duration) int64 {
 	return at + int64(d)
 }
 
+// note records the first cause.
+func (r *run[T]) note(err error) {
+	r.noteOnce.Do(func() {
+		r.err = err
+		r.noted.Store(true)
+	})
+}
+
 // fail records the first cause and ends the run.
 func (r *run[T]) fail(err error) {
-	r.failOnce.Do(func() {
-		r.err = err
-		close(r.failed)
-	})
+	r.note(err)
+	r.failOnce.Do(func() { close(r.failed) })
 }
 
 // leave is called by each pusher as its last act.

@@ -42,23 +42,26 @@ func (f *fan[T]) at(o penstock.Offset) (*stretch[T], int) {
 
 // lookAhead brings more events into view, from an offset on, and reports
 // whether there were any.
-func (l *lane[T]) lookAhead(at penstock.Offset, want int) bool {
+func (l *lane[T]) lookAhead(at penstock.Offset, want int) (bool, error) {
 	f, cur := l.fan, l.cur
 	if !l.consumer.isPending(l.index) {
-		return false
+		return false, nil
 	}
 	end := cur.source.end()
 	cur.seek(at)
 	if err := cur.refill(want, true); err != nil {
-		f.broken = err
-		return false
+		if err := l.unreadable(at, err); err != nil || cur.limit == at {
+			return false, err
+		}
+	} else if l.trouble.Load() != nil {
+		l.trouble.Store(nil)
 	}
 	cur.read = cur.limit
 	if cur.limit >= end {
 		l.consumer.unmark(l.index)
 	}
 	if len(cur.win.Values) == 0 {
-		return false
+		return false, nil
 	}
 	if f.first > len(f.ahead)/2 && f.first > 32 { // used places make room for what comes
 		n := copy(f.ahead, f.ahead[f.first:])
@@ -71,7 +74,7 @@ func (l *lane[T]) lookAhead(at penstock.Offset, want int) bool {
 	}
 	s.times = append(s.times[:0], cur.win.Times...)
 	s.window, s.Times = cur.win, s.times
-	return true
+	return true, nil
 }
 
 // drop lets the view of what lies below an offset go.
@@ -110,9 +113,8 @@ func (l *lane[T]) fill(j *job[T]) {
 		l.gather(j)
 	}
 	d.Times = j.runs
-	if first.DeadLetter {
-		j.dead = l.deadEvents(j.dead[:0], first, penstock.NewBatch(j.values, d))
-	}
+	s, _ := l.fan.at(first.From)
+	j.bury(s.bad)
 }
 
 // gather copies the events of j's tasks together.

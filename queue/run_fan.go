@@ -20,7 +20,6 @@ type fan[T any] struct {
 	ahead    []stretch[T]
 	first    int // ahead[first:] is used
 	spans    uint64
-	broken   error // of reading; events before it are still handled
 	back     []settle.Span
 	spare    [][]penstock.TimeRun // of stretches that were let go
 }
@@ -42,9 +41,6 @@ func (l *lane[T]) nextForWorker(j *job[T], idle int, stopping bool) (bool, error
 	s := &f.schedule
 	retries := len(s.again) > 0
 	if !retries && (stopping || s.ready == 0) {
-		if f.broken != nil && l.machine.Unsettled() == 0 {
-			return false, f.broken
-		}
 		if s.events == 0 && l.machine.Unsettled() == 0 && (!c.AutoCommit || idle == c.Workers) {
 			l.idle()
 		}
@@ -115,10 +111,12 @@ func (l *lane[T]) takeRetries(now time.Time) error {
 // events and the window has room.
 func (l *lane[T]) takeNew(now time.Time, want int) error {
 	f := l.fan
-	for f.schedule.ready < want && f.broken == nil {
+	for f.schedule.ready < want && l.mayRead() {
 		at := l.machine.Delivered()
-		if at >= f.end(l.machine) && !l.lookAhead(at, want) {
-			return nil
+		if at >= f.end(l.machine) {
+			if any, err := l.lookAhead(at, want); err != nil || !any {
+				return err
+			}
 		}
 		span, ok, err := l.handOut(now, want)
 		if err != nil {
@@ -178,16 +176,18 @@ func (l *lane[T]) schedule(span settle.Span, now time.Time) {
 		if s.end() <= o {
 			s, i = f.at(o)
 		}
-		t.epoch = s.Epoch
+		t.epoch, t.bad = s.Epoch, s.bad != nil
 		end := min(span.To, s.end())
 		key, to := "", end
-		if l.group.topic.config.Key != nil || s.Metas != nil {
+		if s.bad != nil {
+			key = s.bad.Meta.Key
+		} else if l.group.topic.config.Key != nil || s.Metas != nil {
 			key = l.keyIn(s, i)
 			for to = o + 1; to < end && l.keyIn(s, i+int(to-o)) == key; {
 				to++
 			}
 		}
-		if sized {
+		if sized && s.bad == nil {
 			to = o + 1
 			t.size = max(0, l.group.topic.config.Size(s.Values[i]))
 		}

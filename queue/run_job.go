@@ -20,6 +20,7 @@ type job[T any] struct {
 	values   []T
 	delivery *penstock.Delivery  // of values
 	dead     []penstock.Event[T] // for DeadLetter
+	bad      *UndecodableError   // not nil: the one event cannot be decoded
 
 	// Of one of several workers.
 	own    penstock.Delivery
@@ -42,7 +43,7 @@ type job[T any] struct {
 
 // reset forgets what keeps memory alive, and how the user code ended.
 func (j *job[T]) reset() {
-	j.values, j.inUser, j.stack, j.err = nil, false, nil, nil
+	j.values, j.inUser, j.stack, j.err, j.bad = nil, false, nil, nil, nil
 	if len(j.dead) > 0 {
 		clear(j.dead)
 		j.dead, j.span.Cause = j.dead[:0], nil
@@ -62,6 +63,8 @@ func (j *job[T]) call(r *run[T]) {
 	j.inUser = true
 	defer j.caught(r)
 	switch {
+	case j.bad != nil && !j.span.DeadLetter:
+		j.err = j.undecodable()
 	case j.span.DeadLetter && r.group.options.deadLetter == nil:
 		j.err = j.lane.drop(j.dead)
 	case j.span.DeadLetter:
@@ -115,18 +118,40 @@ func (j *job[T]) result(r *run[T]) error {
 	return err
 }
 
-// deadEvents appends the events of a span with where they come from and why
+// undecodable is what becomes of an event that cannot be decoded, instead of a
+// call of the handler.
+func (j *job[T]) undecodable() error {
+	if g := j.lane.group; g.config.OnUndecodable == DropUndecodable {
+		g.dropUndecodable(j.lane.cur.part.index, j.bad)
+		return nil
+	}
+	return j.bad
+}
+
+// bury makes a job whose span is a dead letter the call of DeadLetter. bad is
+// not nil when its one event cannot be decoded.
+func (j *job[T]) bury(bad *UndecodableError) {
+	j.bad = bad
+	if j.span.DeadLetter {
+		j.dead = j.lane.group.deadEvents(j.dead[:0], j.span.Attempt, j.span.Cause, bad, penstock.NewBatch(j.values, j.delivery))
+	}
+}
+
+// deadEvents appends the events of a batch with where they come from and why
 // they were given up.
-func (l *lane[T]) deadEvents(out []penstock.Event[T], span settle.Span, b penstock.Batch[T]) []penstock.Event[T] {
+func (g *Group[T]) deadEvents(out []penstock.Event[T], attempt int, why error, bad *UndecodableError, b penstock.Batch[T]) []penstock.Event[T] {
 	now := time.Now().UTC()
-	cause := causeText(span.Cause)
+	cause := causeText(why)
 	out = slices.Grow(out, b.Len())
 	for i := range b.Len() {
 		e := b.Event(i)
-		e.Attempt = span.Attempt
+		e.Attempt = attempt
 		e.Origin = &penstock.Origin{
 			Topic: b.Topic(), Partition: b.Partition(), Offset: b.Offset(i),
-			Group: l.group.name, Cause: cause, Time: now,
+			Group: g.name, Cause: cause, Time: now,
+		}
+		if bad != nil {
+			e.Header = bad.header(e.Header)
 		}
 		out = append(out, e)
 	}

@@ -39,6 +39,8 @@ type lane[T any] struct {
 	drained atomic.Int64                   // events settled since intake ended; read by others
 	waiting atomic.Int64                   // events that failed and are not in hand; read by others
 	blocked atomic.Pointer[settle.Blocked] // read by others; nil when not
+	trouble atomic.Pointer[readTrouble]    // read by others; nil while the partition can be read
+	lost    bool                           // the run goes on without it
 }
 
 // begin continues from the commit.
@@ -66,6 +68,8 @@ func (l *lane[T]) begin() error {
 	l.waiting.Store(0)
 	l.drained.Store(0)
 	l.blocked.Store(nil)
+	l.trouble.Store(nil)
+	l.lost = false
 	l.cur.rewind()
 	l.consumer.mark(l.index)
 	return nil
@@ -95,7 +99,7 @@ func (l *lane[T]) next(j *job[T], idle int, stopping bool) (bool, error) {
 	if again || l.group.config.Linger > 0 {
 		now = time.Now()
 	}
-	if again && now.Before(due) || !again && stopping {
+	if again && now.Before(due) || !again && stopping || !l.mayRead() {
 		l.lingerUntil = time.Time{}
 		return false, nil
 	}
@@ -108,7 +112,7 @@ func (l *lane[T]) next(j *job[T], idle int, stopping bool) (bool, error) {
 		return false, nil
 	}
 	if fresh && int(l.cur.limit-l.cur.read) < max {
-		if err := l.consumer.refill(l.index, l.cur, max); err != nil {
+		if err := l.refill(max); err != nil {
 			return false, err
 		}
 	}
@@ -149,9 +153,7 @@ func (l *lane[T]) next(j *job[T], idle int, stopping bool) (bool, error) {
 func (l *lane[T]) take(j *job[T], span settle.Span) {
 	j.lane, j.span, j.values, j.delivery = l, span, l.cur.take(span.Len()), &l.cur.delivery
 	j.delivery.Attempt, j.delivery.Reason = span.Attempt, l.reason
-	if span.DeadLetter {
-		j.dead = l.deadEvents(j.dead[:0], span, penstock.NewBatch(j.values, j.delivery))
-	}
+	j.bury(l.cur.win.bad)
 }
 
 // filling reports whether a batch waits for more events, as far as that can be
@@ -181,7 +183,7 @@ func (l *lane[T]) lingers(now time.Time) bool {
 // one.
 func (l *lane[T]) cutToBytes(n int) int {
 	limit := l.group.config.BatchBytes
-	if limit == 0 {
+	if limit == 0 || l.cur.win.bad != nil {
 		return n
 	}
 	first := int(l.cur.read - l.cur.win.First)
@@ -227,7 +229,7 @@ func (l *lane[T]) settled(failed bool) error {
 
 // commitSoon commits in memory and under pressure, else when it is time to.
 func (l *lane[T]) commitSoon() error {
-	if !l.cur.saved || l.group.topic.pressed() || l.holdsMuch() {
+	if !l.cur.saved || l.group.config.AutoCommit || l.group.topic.pressed() || l.holdsMuch() {
 		return l.commit()
 	}
 	if l.storeAt.IsZero() {
@@ -355,6 +357,9 @@ func (l *lane[T]) due(free, stopping bool) (time.Time, bool) {
 		return l.storeAt, !l.storeAt.IsZero()
 	}
 	due, ok := l.machine.Due()
+	if r := l.trouble.Load(); r != nil {
+		due, ok = l.troubleDue(r, due, ok)
+	}
 	lingerUntil := l.lingerUntil
 	if l.ticket.limited {
 		due, ok, lingerUntil = l.ticket.at, true, time.Time{}

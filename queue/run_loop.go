@@ -165,7 +165,7 @@ func (p *pusher[T]) round() (busy bool, err error) {
 			if p.inHand(l) {
 				continue // the last of them adopts it
 			}
-			if err := l.adopt(); err != nil {
+			if err := p.adopt(l); err != nil {
 				return busy, err
 			}
 		}
@@ -191,6 +191,9 @@ func (p *pusher[T]) round() (busy bool, err error) {
 		if l.park != nil && l.park.more {
 			busy, l.park.more = true, false
 		}
+		if l.trouble.Load() != nil {
+			p.lose(l)
+		}
 		if err := l.commitDue(); err != nil {
 			return busy, err
 		}
@@ -204,12 +207,12 @@ func (p *pusher[T]) deliver(j *job[T]) error {
 	if l.troubled {
 		l.noteWaiting()
 	}
-	if !j.span.DeadLetter {
+	if !j.span.DeadLetter && j.bad == nil {
 		p.own.delivered += uint64(len(j.values))
 		p.own.flushed[j.delivery.Reason]++
 	}
 	if l.fan != nil {
-		if p.group.config.AutoCommit && !j.span.DeadLetter {
+		if l.commitsFirst(j) {
 			if err := l.commitStarted(j); err != nil {
 				return err
 			}
@@ -219,7 +222,7 @@ func (p *pusher[T]) deliver(j *job[T]) error {
 		return nil
 	}
 	p.showBusy(l.cur.part.index, j.span.From, len(j.values))
-	if p.group.config.AutoCommit && !j.span.DeadLetter {
+	if l.commitsFirst(j) {
 		if err := l.commitNow(j.span); err != nil {
 			return err
 		}
@@ -248,6 +251,9 @@ func (p *pusher[T]) settle(j *job[T]) error {
 	} else if j.span.DeadLetter && p.group.options.deadLetter != nil {
 		p.counts.deadLettered.Add(uint64(len(j.values)))
 	}
+	if j.bad != nil && result == nil {
+		p.group.seen.undecodable.Add(1)
+	}
 	err := p.settleIn(j.lane, now, j)
 	if p.run.stopping() {
 		j.lane.drained.Add(int64(len(j.values) - failedEvents(p.failed)))
@@ -265,13 +271,13 @@ func (p *pusher[T]) abandon(j *job[T]) error {
 	if p.inHand(l) {
 		return nil
 	}
-	return l.adopt()
+	return p.adopt(l)
 }
 
 // settleIn settles a job in its lane.
 func (p *pusher[T]) settleIn(l *lane[T], now time.Time, j *job[T]) error {
 	switch {
-	case p.group.config.AutoCommit && !j.span.DeadLetter:
+	case l.commitsFirst(j):
 		if l.fan != nil {
 			l.fan.schedule.finish(j.tasks)
 			l.fan.drop(l.machine.Committed())
@@ -291,7 +297,7 @@ func (p *pusher[T]) hasWork() bool {
 		return true
 	}
 	for _, l := range p.lanes {
-		if l.held() {
+		if l.held() || l.fan == nil && l.trouble.Load() != nil { // nor can a retry be read
 			continue
 		}
 		if due, ok := l.machine.Due(); ok && !due.After(until) {

@@ -47,6 +47,9 @@ type RunStats struct {
 	// Blocked has a line for each partition whose events wait for a failed
 	// one.
 	Blocked []BlockedPartition
+	// Unreadable has a line for each partition that cannot be read on, while the
+	// group is run.
+	Unreadable []UnreadablePartition
 }
 
 // BlockedPartition is a partition that does not go on.
@@ -242,6 +245,9 @@ func (g *Group[T]) runStats() RunStats {
 		s.count(&p.counts)
 		s.Calls = p.calls(s.Calls)
 		s.Waiting += p.waiting()
+		if s.Running {
+			s.Unreadable = p.unreadablePartitions(s.Unreadable)
+		}
 		for _, l := range p.lanes {
 			if b := l.blocked.Load(); b != nil {
 				s.Blocked = append(s.Blocked, BlockedPartition{
@@ -300,10 +306,12 @@ func (p *pusher[T]) noteFailures(j *job[T], marked []penstock.Failure, err error
 		return
 	}
 	what := "handler failed events"
-	if span.DeadLetter {
-		what = "dead letters were not taken"
-		kind = KindDeadLetter
-	} else {
+	switch {
+	case span.DeadLetter:
+		what, kind = "dead letters were not taken", KindDeadLetter
+	case j.bad != nil:
+		what, kind = "an event cannot be decoded", KindDecode
+	default:
 		p.counts.failed.Add(uint64(n))
 		if p.group.config.AutoCommit {
 			p.counts.dropped.Add(uint64(n))

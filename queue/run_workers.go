@@ -158,6 +158,10 @@ func (j *job[T]) parts() []settle.Span {
 // outcomes appends the verdicts on a job some of whose events failed: those
 // marked, or all when there is an error.
 func (j *job[T]) outcomes(out []settle.Outcome, marked []penstock.Failure, err error) []settle.Outcome {
+	verdict := settle.Retry
+	if j.bad != nil && !j.span.DeadLetter && j.lane.group.setsAside() {
+		verdict = settle.DeadLetter
+	}
 	switch {
 	case err == nil:
 		for _, f := range marked {
@@ -167,10 +171,10 @@ func (j *job[T]) outcomes(out []settle.Outcome, marked []penstock.Failure, err e
 	case len(j.tasks) > 0:
 		for i := range j.tasks {
 			s := &j.tasks[i].span
-			out = append(out, settle.Outcome{From: s.From, To: s.To, Verdict: settle.Retry, Cause: err})
+			out = append(out, settle.Outcome{From: s.From, To: s.To, Verdict: verdict, Cause: err})
 		}
 	default:
-		out = append(out, settle.Outcome{From: j.span.From, To: j.span.To, Verdict: settle.Retry, Cause: err})
+		out = append(out, settle.Outcome{From: j.span.From, To: j.span.To, Verdict: verdict, Cause: err})
 	}
 	return out
 }

@@ -50,6 +50,7 @@ type task struct {
 	epoch uint32      // of the writer; one batch has one
 	taken int64       // when the machine handed it out, in Unix nanoseconds
 	size  penstock.Bytes
+	bad   bool  // cannot be decoded: alone in its batch
 	line  *line // set by add; nil in the hands of a worker without a key
 }
 
@@ -57,7 +58,7 @@ func (t *task) again() bool { return t.span.Attempt > 1 || t.span.DeadLetter }
 
 // joins reports whether t can be in one batch with first.
 func (t *task) joins(first *task) bool {
-	return t.span.Attempt == first.span.Attempt && t.epoch == first.epoch && t.span.DeadLetter == first.span.DeadLetter &&
+	return !t.bad && !first.bad && t.span.Attempt == first.span.Attempt && t.epoch == first.epoch && t.span.DeadLetter == first.span.DeadLetter &&
 		(!t.span.DeadLetter || t.batch == first.batch)
 }
 

@@ -33,6 +33,7 @@ const (
 	RetryLogFull              // no key can be parked any more
 	NotLogged                 // the retry log does not take what is parked
 	NotTaken                  // a dead letter is not taken
+	Unreadable                // a partition cannot be read now, and is tried again
 	CommitFailed              // a commit cannot be stored
 	Ended                     // Run returned an error, and nobody has run the group since
 	DiskFull                  // the disk is full
@@ -42,7 +43,7 @@ const (
 
 var stateNames = [states]string{
 	"idle", "moving", "closed", "paused", "rate_limited", "busy", "behind", "retrying", "parked", "no_consumer", "no_group",
-	"stalled", "stuck", "full", "window_full", "retry_log_full", "not_logged", "not_taken", "commit_failed", "ended",
+	"stalled", "stuck", "full", "window_full", "retry_log_full", "not_logged", "not_taken", "unreadable", "commit_failed", "ended",
 	"disk_full", "faulted",
 }
 

@@ -95,6 +95,11 @@ type GroupStats struct {
 	Parked    ParkedStats
 	Discarded uint64 // events given up by DiscardParked; those that DeadLetter took are in Run.DeadLettered too
 	Redriven  uint64 // dead letters that Redrive has sent back
+	// Undecodable are events on disk that could not be decoded and were passed:
+	// handed to DeadLetter, or dropped by OnUndecodable.
+	Undecodable uint64
+	// ReadErrors is how often a partition could not be read, by Run or a pull.
+	ReadErrors uint64
 	// LastError is the last failure of the group's handler, dead-letter hook or
 	// commit; nil before the first.
 	LastError *GroupError
@@ -252,6 +257,7 @@ func (g *Group[T]) picture() GroupStats {
 	s.Resized, s.ResizingTo = g.resizes.changed.Load(), int(g.resizes.waits.Load())
 	s.Parked = g.parkedStats()
 	s.Redriven = g.redriven.Load()
+	s.Undecodable, s.ReadErrors = g.seen.undecodable.Load(), g.seen.readErrors.Load()
 	if g.parking != nil {
 		s.Discarded = g.parking.discarded.Load()
 	}

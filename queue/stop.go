@@ -117,10 +117,8 @@ func (r *run[T]) end(pushers []*pusher[T]) error {
 // outcome returns what Run returns.
 func (r *run[T]) outcome(pushers []*pusher[T]) error {
 	r.stop.report = r.drained(pushers)
-	select {
-	case <-r.failed:
+	if r.noted.Load() {
 		return r.err
-	default:
 	}
 	if left := r.stop.report.Left(); left > 0 {
 		return &penstock.DrainError{Left: left, Report: &r.stop.report, Err: errDrainOver}

@@ -127,19 +127,38 @@ func whyBroken(s *GroupStats, now time.Time, facts topicFacts) (State, string, b
 			return Faulted, fmt.Sprintf("partition %d: %s%s", b.Partition, b.Reason, behind(s)), true
 		}
 	}
+	for i := range s.Run.Unreadable {
+		if u := &s.Run.Unreadable[i]; u.Next.IsZero() {
+			return Faulted, fmt.Sprintf("partition %d is stopped at offset %d: %s%s", u.Partition, u.Offset, u.Reason, behind(s)), true
+		}
+	}
+	for i := range s.Run.Unreadable {
+		u := &s.Run.Unreadable[i]
+		return Unreadable, fmt.Sprintf("partition %d cannot be read at offset %d for %s: %s; next attempt in %s%s",
+			u.Partition, u.Offset, debugpage.Span(now.Sub(u.Since)), u.Reason, debugpage.Span(max(0, u.Next.Sub(now))), behind(s)), true
+	}
 	e := s.LastError
 	switch {
 	case !s.Run.Running && s.Run.EndedBy != "":
 		return Ended, fmt.Sprintf("Run ended %s ago and nobody runs the group: %s%s", debugpage.Span(now.Sub(s.Run.Ended)), s.Run.EndedBy, behind(s)), true
 	case e == nil || e.Kind != KindCommit || e.Partition < 0 || e.Partition >= len(s.Partitions) ||
 		s.Partitions[e.Partition].Committed >= e.Offset:
-		return 0, "", false
+		return whyUnread(s, now)
 	case e.DiskFull:
 		return DiskFull, fmt.Sprintf("the disk is full: the commit of partition %d to offset %d could not be stored: %s",
 			e.Partition, e.Offset, e.Text), true
 	}
 	return CommitFailed, fmt.Sprintf("the commit of partition %d to offset %d failed %s ago: %s",
 		e.Partition, e.Offset, debugpage.Span(now.Sub(e.Time)), e.Text), true
+}
+
+// whyUnread: a pull has met something that it cannot read, and has not passed it.
+func whyUnread(s *GroupStats, now time.Time) (State, string, bool) {
+	e := s.LastError
+	if e == nil || e.Kind != KindRead || s.Use != useNames[pulled] || e.Partition >= len(s.Partitions) || s.Partitions[e.Partition].Committed > e.Offset {
+		return 0, "", false
+	}
+	return Unreadable, fmt.Sprintf("partition %d could not be read at offset %d %s ago: %s%s", e.Partition, e.Offset, debugpage.Span(now.Sub(e.Time)), e.Text, behind(s)), true
 }
 
 func whyPaused(s *GroupStats, _ time.Time, _ topicFacts) (State, string, bool) {

@@ -97,6 +97,18 @@ func whyCases(now time.Time) []whyCase {
 		{"a later commit did not fail", running(func(s *GroupStats) {
 			s.LastError = &GroupError{Kind: KindCommit, Partition: 0, Offset: 100, Text: "input/output error", Time: now}
 		}), topicFacts{}, Moving, "moving"},
+		{"a partition is stopped", running(func(s *GroupStats) {
+			s.Run.Unreadable = []UnreadablePartition{{Partition: 1, Offset: 50, Next: now.Add(time.Second)}, {Partition: 0, Offset: 100, Attempts: 1, Reason: "event 100 cannot be decoded: schema is unknown"}}
+		}), topicFacts{}, Faulted, "partition 0 is stopped at offset 100: event 100 cannot be decoded: schema is unknown; 1,200 events wait"},
+		{"a partition is tried again", running(func(s *GroupStats) {
+			s.Run.Unreadable = []UnreadablePartition{{Partition: 0, Offset: 100, Since: now.Add(-time.Minute), Next: now.Add(5 * time.Second), Attempts: 7, Reason: "input/output error"}}
+		}), topicFacts{}, Unreadable, "partition 0 cannot be read at offset 100 for 1m0s: input/output error; next attempt in 5s"},
+		{"a pull cannot read", running(func(s *GroupStats) {
+			s.Use, s.Run.Running, s.LastError = "pull consumers", false, &GroupError{Kind: KindRead, Partition: 0, Offset: 100, Text: "bad event", Time: now.Add(-time.Second)}
+		}), topicFacts{}, Unreadable, "partition 0 could not be read at offset 100 1s ago: bad event"},
+		{"a pull has read on", running(func(s *GroupStats) {
+			s.Use, s.Run.Running, s.LastError = "pull consumers", false, &GroupError{Kind: KindRead, Partition: 0, Offset: 99, Text: "bad event", Time: now}
+		}), topicFacts{}, Moving, "moving"},
 		{"disk full", running(func(s *GroupStats) {
 			s.LastError = &GroupError{Kind: KindCommit, Partition: 0, Offset: 200, Text: "no space left", DiskFull: true, Time: now}
 		}), topicFacts{}, DiskFull, "the disk is full: the commit of partition 0 to offset 200 could not be stored: no space left"},
@@ -198,7 +210,7 @@ func TestStatesAndSeveritiesHaveNames(t *testing.T) {
 		}
 		names[s.String()] = true
 	}
-	if states.String() != "state(22)" || Severity(9).String() != "severity(9)" {
+	if states.String() != "state(23)" || Severity(9).String() != "severity(9)" {
 		t.Errorf("%s, %s", states, Severity(9))
 	}
 	for s, want := range map[State]Severity{

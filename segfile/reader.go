@@ -3,6 +3,7 @@ package segfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sort"
 	"sync"
 
@@ -98,7 +99,8 @@ func (r *Reader) leave() error {
 // for an event. max must be at least 1. Errors: *[penstock.CorruptError] at
 // damage, again on each call until Seek skips it;
 // [penstock.ErrOffsetOutOfRange] when the events were trimmed meanwhile;
-// [penstock.ErrClosed].
+// [penstock.ErrClosed]; and that of the file system when it refuses to read,
+// after which the next call tries again.
 func (r *Reader) Next(max int) (Records, error) {
 	if max < 1 {
 		panic("segfile: Reader.Next: max is below 1")
@@ -247,13 +249,20 @@ func (r *Reader) bytes(n int, limit int64) ([]byte, error) {
 	got, err := r.file.ReadAt(r.buf, r.pos)
 	r.at, r.buf = r.pos, r.buf[:got]
 	if got < n {
-		if err == nil {
-			err = errLength
+		if err == nil || err == io.EOF {
+			return nil, errLength
 		}
-		return nil, err
+		return nil, &readError{err}
 	}
 	return r.buf[:n], nil
 }
+
+// readError is a read that the file system refused: it says nothing of what is
+// stored.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+func (e *readError) Unwrap() error { return e.err }
 
 // takeBuffer gives the buffer back and takes one for n bytes; none for 0.
 func (r *Reader) takeBuffer(n int) {
@@ -281,6 +290,9 @@ func (r *Reader) damage(cause error) error {
 	}
 	if p.open() != nil { // the file was closed under our hands
 		return penstock.ErrClosed
+	}
+	if _, refused := errors.AsType[*readError](cause); refused {
+		return fmt.Errorf("topic %q partition %d file %s position %d: %w", p.cfg.Topic, p.id, segmentName(seg.hdr.base), r.pos, cause)
 	}
 	e := &penstock.CorruptError{
 		Topic: p.cfg.Topic, Partition: p.id, File: segmentName(seg.hdr.base), Position: r.pos,
