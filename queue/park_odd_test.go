@@ -287,3 +287,30 @@ func TestRunThatDoesNotBeginSaysWhy(t *testing.T) {
 		}
 	})
 }
+
+// Discarded counts what is done with: not the order, nor what DeadLetter has
+// refused so far.
+func TestDiscardedCountsWhatWasTaken(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, keyed())
+		var l letters
+		l.refuse.Store(true)
+		g := deadGroup(t, topic, queue.GroupConfig{BatchMax: 1, Retry: parkPolicy(), Drain: time.Second}, &l)
+		produce(t, topic, "a1", "a2")
+		run := startRun(t, g, handleWords(failUntil(9, "a1")).handle)
+		time.Sleep(time.Second)
+		if _, err := g.DiscardParked("a"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if st := g.Stats(); st.Discarded != 0 {
+			t.Errorf("%d discarded before one was taken", st.Discarded)
+		}
+		l.refuse.Store(false)
+		time.Sleep(time.Minute)
+		run.mustStop(t)
+		if st := g.Stats(); st.Discarded != 2 || len(l.take()) != 2 {
+			t.Errorf("%d discarded, want 2", st.Discarded)
+		}
+	})
+}

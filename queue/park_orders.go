@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -94,6 +95,15 @@ func (g *Group[T]) order(o order) (int, error) {
 	return n, nil
 }
 
+// countDiscarded counts the events of a job that DiscardParked had given up, now
+// that they were taken or dropped. By the text of the cause: that is what the
+// retry log keeps of it.
+func (j *job[T]) countDiscarded() {
+	if j.span.Parked && j.span.DeadLetter && strings.HasPrefix(causeText(j.span.Cause), errDiscarded.Error()) {
+		j.lane.group.parking.discarded.Add(uint64(len(j.values)))
+	}
+}
+
 // obey does what was ordered.
 func (k *parkedLane[T]) obey() {
 	if !k.shown.orders.some.Load() {
@@ -105,13 +115,12 @@ func (k *parkedLane[T]) obey() {
 			k.shown.change(o.key, func(e *shownEvent) { e.due = time.Time{} })
 			continue
 		}
-		n := k.machine.DiscardParked(o.key, func(last error) error {
+		k.machine.DiscardParked(o.key, func(last error) error {
 			if last == nil {
 				return errDiscarded
 			}
 			return fmt.Errorf("%w; the last failure was: %v", errDiscarded, causeText(last))
 		})
-		k.group.parking.discarded.Add(uint64(n))
 		k.shown.change(o.key, func(e *shownEvent) { e.due, e.dead = time.Time{}, true })
 	}
 }

@@ -251,8 +251,11 @@ func (p *pusher[T]) settle(j *job[T]) error {
 	} else if j.span.DeadLetter && p.group.options.deadLetter != nil {
 		p.counts.deadLettered.Add(uint64(len(j.values)))
 	}
-	if j.bad != nil && result == nil {
-		p.group.seen.undecodable.Add(1)
+	if result == nil {
+		if j.bad != nil {
+			p.group.seen.undecodable.Add(1)
+		}
+		j.countDiscarded()
 	}
 	err := p.settleIn(j.lane, now, j)
 	if p.run.stopping() {

@@ -93,7 +93,7 @@ type GroupStats struct {
 	RateLimited      bool    // a batch waits for it now
 
 	Parked    ParkedStats
-	Discarded uint64 // events given up by DiscardParked; those that DeadLetter took are in Run.DeadLettered too
+	Discarded uint64 // events given up by DiscardParked, when they were taken or dropped; those that DeadLetter took are in Run.DeadLettered too
 	Redriven  uint64 // dead letters that Redrive has sent back
 	// Undecodable are events on disk that could not be decoded and were passed:
 	// handed to DeadLetter, or dropped by OnUndecodable.
