@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,14 +117,17 @@ func TestEventThatCannotBeDecodedIsADeadLetter_BQ98(t *testing.T) {
 					t.Errorf("handled (-want +got):\n%s", diff)
 				}
 				all := l.values
+				told := l.tell()
+				slices.Sort(told) // workers hand over events without a key in any order
 				if diff := cmp.Diff([]string{
 					`"" 0/2 g attempt 1, "bad" false true: event 2 cannot be decoded: schema is unknown`,
 					`"" 0/3 g attempt 1, "panic" false true: event 3 cannot be decoded: codec of topic topic: panic: no such schema`,
 					`"" 0/5 g attempt 1, "bad 2" false true: event 5 cannot be decoded: schema is unknown`,
-				}, l.tell()); diff != "" {
+				}, told); diff != "" {
 					t.Errorf("dead letters (-want +got):\n%s", diff)
 				}
-				if e := all[len(all)-1]; e.ID != "id" || e.Key != "k" || e.Header.Get("h") != "v" || e.Time.IsZero() {
+				last := slices.IndexFunc(all, func(e penstock.Event[string]) bool { return e.Origin.Offset == 5 })
+				if e := all[last]; e.ID != "id" || e.Key != "k" || e.Header.Get("h") != "v" || e.Time.IsZero() {
 					t.Errorf("the dead letter %+v lost what was produced with it", e)
 				}
 				wantCommitted(t, g, 7)
@@ -382,7 +386,6 @@ func TestRedriveDecodesAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		long := "bad " + strings.Repeat("x", 2*penstock.MaxFieldBytes)
 		if err := topic.ProduceEvents(t.Context(), penstock.Event[string]{Value: "bad 1", Meta: penstock.Meta{ID: "id", Header: penstock.Header{{Name: "h", Value: "v"}}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -411,7 +414,6 @@ func TestRedriveDecodesAnew(t *testing.T) {
 		if len(events) != 2 || events[1].Value != "bad 1" || events[1].ID != "id" || len(events[1].Header) != 2 || events[1].Header.Get("h") != "v" || events[1].Header.Get(queue.RedrivenHeader) != "1" {
 			t.Errorf("handled %+v", events)
 		}
-		_ = long
 	})
 }
 
