@@ -80,6 +80,7 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 	if ctl&ctlStop != 0 || g.out.stuck() && b.graph().draining.Load() {
 		b.finishWith(nil) // without a consumer it would hold its output, and the drain, for ever
 	}
+	g.in.rest()
 	if b.phase == running && g.out.ready() {
 		progress = g.in.flushHeld() || progress
 		progress = g.in.turn(g.out.ready, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress

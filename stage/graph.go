@@ -21,13 +21,13 @@ import (
 //
 // A graph ends when all its stages have. Once the last sink has ended, nothing
 // can be delivered any more: then the graph ends the stages that remain and
-// cancels the callbacks' context. Once the last source has ended, stages that
-// wait for a subscription end too: nothing can reach them any more. One
+// cancels the callbacks' context. A stage that waits for a subscription (see
+// [Mode]) goes on until the graph drains. One
 // stage's failure ends the stages after it by their cancel modes, and no others
 // (ADR 0024, 0046).
 //
-// Invariants: live is the number of stages that have not ended, sinks and
-// sources how many of them are that; causes only grows; links has the
+// Invariants: live is the number of stages that have not ended, sinks how many
+// of them are sinks; causes only grows; links has the
 // subscriptions of the graph's consumers that have not ended; idle is closed
 // exactly when live becomes 0, done after every goroutine of the graph has
 // returned.
@@ -38,13 +38,12 @@ type Graph struct {
 	poison bool          // tests: see outlet.poison
 	clock  *seglog.Clock // coarse; see base.enter
 
-	draining    atomic.Bool // ends of producers are no reason to stop before the last
-	sourcesOver atomic.Bool // there were sources, and all have ended
-	idle        chan struct{}
-	done        chan struct{}
-	wg          sync.WaitGroup
-	callbacks   context.Context         // set by Start
-	cancel      context.CancelCauseFunc // of callbacks; set by Start
+	draining  atomic.Bool // ends of producers are no reason to stop before the last
+	idle      chan struct{}
+	done      chan struct{}
+	wg        sync.WaitGroup
+	callbacks context.Context         // set by Start
+	cancel    context.CancelCauseFunc // of callbacks; set by Start
 
 	mu      sync.Mutex
 	started bool
@@ -53,7 +52,6 @@ type Graph struct {
 	refused []error
 	live    int
 	sinks   int
-	sources int
 	causes  []error
 	cut     *penstock.DrainError // the drain was cut short, or the graph aborted
 	aborted error
@@ -135,12 +133,8 @@ func (g *Graph) admitAll() error {
 func (g *Graph) countIn(b *base) {
 	b.ctx = &callContext{g.callbacks, b}
 	g.live++
-	switch b.kind {
-	case KindSink:
+	if b.kind == KindSink {
 		g.sinks++
-	case KindSource:
-		g.sources++
-		g.sourcesOver.Store(false)
 	}
 }
 
@@ -292,28 +286,16 @@ func (g *Graph) stageEnded(b *base) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.live--
-	switch b.kind {
-	case KindSink:
+	if b.kind == KindSink {
 		g.sinks--
-	case KindSource:
-		g.sources--
 	}
 	switch {
 	case g.live == 0:
 		close(g.idle)
 	case b.kind == KindSink && g.sinks == 0:
 		g.quit(errNoConsumers)
-	case b.kind == KindSource && g.sources == 0:
-		g.sourcesOver.Store(true)
-		for _, n := range g.nodes {
-			n.common().wake(0)
-		}
 	}
 }
-
-// noMore reports whether no producer can come for a consumer that has lost its
-// own.
-func (g *Graph) noMore() bool { return g.draining.Load() || g.sourcesOver.Load() }
 
 // outcome says what became of the graph, after the last stage has ended.
 func (g *Graph) outcome() error {

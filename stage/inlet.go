@@ -99,11 +99,14 @@ func (i *inlet[T]) turn(ready func() bool, process func(at int, e *edge[T], p *p
 			progress = true
 		}
 	}
-	if i.live == 0 && i.phase == running && i.graph().noMore() {
-		i.endInput()
-		progress = true
-	}
 	return progress
+}
+
+// rest ends a stage that waits for a subscription when the graph drains.
+func (i *inlet[T]) rest() {
+	if i.live == 0 && i.phase == running && i.graph().draining.Load() {
+		i.endInput()
+	}
 }
 
 // compact forgets the edges that are done.
@@ -127,10 +130,14 @@ func (i *inlet[T]) takeEnd(e *edge[T]) {
 	case reason == nil && e.mode == Permanent && !i.graph().draining.Load():
 		i.endInput()
 	}
-	waits := cancelled || i.added.Load() || i.onCancelled != nil
-	if i.live == 0 && (!waits || i.graph().noMore()) {
-		i.endInput()
+	if i.live > 0 || i.phase != running {
+		return
 	}
+	if cancelled || i.added.Load() || i.onCancelled != nil {
+		i.rest() // it waits for another
+		return
+	}
+	i.endInput()
 }
 
 // endInput ends the stage normally because nothing more can come in.

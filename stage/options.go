@@ -118,7 +118,7 @@ func Drain(d time.Duration) Option {
 // normally, or in mode Temporary in any way: nothing could reach it any more. It
 // goes on and waits for another [Subscribe] when the last of its subscriptions
 // was cancelled, when it was given to [Graph.Add], or when its OnCancelled hook
-// says so; then it ends when no source of its graph is left.
+// says so; then only [Graph.Stop], Abort or the end of Run's context ends it.
 type Mode uint8
 
 const (

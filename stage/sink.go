@@ -38,6 +38,7 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 	if b.ctl.Load()&(ctlQuit|ctlStop) != 0 {
 		b.finishWith(nil)
 	}
+	s.in.rest()
 	if b.phase == running {
 		progress = s.in.turn(nil, func(_ int, e *edge[T], p *packet[T]) { s.process(ctx, e, p) })
 	}

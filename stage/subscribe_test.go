@@ -374,14 +374,18 @@ func TestNormalEndLeavesATransientConsumer_STC35(t *testing.T) {
 		if isOver(double.Done()) || isOver(sink.Done()) {
 			t.Fatal("want both alive")
 		}
-		sub := subscribe(t, second, double, Manual())
+		sub := subscribe(t, second, double, Manual(), CancelMode(Transient))
 		if err := sub.Ask(2); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
 		equal(t, "events of the second", flat(got()), []int{0, 2})
-		second.Stop() // the last source: nothing can come any more
-		if err := g.Wait(); err != nil {
+		second.Stop()
+		synctest.Wait()
+		if isOver(double.Done()) {
+			t.Error("the gate does not wait for another producer")
+		}
+		if err := g.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
