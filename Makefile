@@ -50,11 +50,12 @@ crash: build ## the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHE
 bench: build ## the benchmark rows of queue, stage and log; bench-docs writes docs/bench.md
 	bin/penstock bench queue stage log --json
 
-bench-docs: build ## measure the queue and its peers on an idle machine (6 minutes), and write docs/bench.md
+bench-docs: build ## measure queue, stages and their peers on an idle machine (7 minutes), and write docs/bench.md
 	bin/penstock bench queue --json $(BENCH) >bin/queue.json
+	bin/penstock bench stage --json $(BENCH) >bin/stage.json
 	GOFLAGS=-buildvcs=false $(GO) -C bench run . --json $(BENCH) >bin/peers.json
 	mkdir -p docs/bench
-	cp bin/queue.json bin/peers.json docs/bench/
+	cp bin/queue.json bin/stage.json bin/peers.json docs/bench/
 	$(TOOL) ./cmd/benchdoc
 
 clean: ## remove bin/

@@ -1,5 +1,6 @@
 // Command bench compares package queue with other queues for Go that live in
-// one process, and with what one writes by hand:
+// one process, package stage with pipeline libraries, and both with what one
+// writes by hand:
 //
 //	go -C bench run .            a table
 //	go -C bench run . -json      the same as JSON, a row per workload and peer
@@ -20,6 +21,9 @@
 // goroutines of ours as penstock does, is set up as its documentation says, and
 // is used by its exported API; where it has no batches or groups, workloads.go
 // says what stands in for them.
+//
+// The workloads of pipelines run one from its start to its end per iteration,
+// with 16 times as many events; pipelines.go holds them.
 //
 // # What is checked
 //

@@ -13,7 +13,9 @@ require (
 	github.com/eapache/channels v1.1.0
 	github.com/penstock/penstock v0.0.0
 	github.com/puzpuzpuz/xsync/v4 v4.5.0
+	github.com/samber/ro v0.3.0
 	github.com/smallnest/chanx v1.2.0
+	github.com/sourcegraph/conc v0.3.0
 )
 
 require (
@@ -22,5 +24,10 @@ require (
 	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
 	github.com/oklog/ulid v1.3.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
+	github.com/samber/lo v1.52.0 // indirect
+	go.uber.org/atomic v1.7.0 // indirect
+	go.uber.org/multierr v1.9.0 // indirect
+	golang.org/x/exp v0.0.0-20220303212507-bbda1eaf7a17 // indirect
 	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/text v0.22.0 // indirect
 )

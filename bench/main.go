@@ -123,7 +123,7 @@ func (w workload) measure(ctx context.Context, o options, peers []peer) (rows []
 	defer guard.Stop()
 	var names []peer
 	var sides []measure.Side
-	for _, p := range append([]peer{ours}, peers...) {
+	for _, p := range w.contestants(peers) {
 		c, err := w.side(p, o.events)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)

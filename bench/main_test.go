@@ -37,6 +37,9 @@ func TestEveryPeerDoesEveryWorkload(t *testing.T) {
 		"flow/b100": {"penstock", swapped.name, recycled.name, workiva.name, goChannel.name},
 		"fanout4":   without(recycled.name),
 		"keyed":     without(recycled.name),
+
+		"pipeline/event": {"penstock", "chan", "conc/stream", "ro"},
+		"pipeline/b250":  {"penstock", "chan of fresh batches", "chan of recycled batches", "conc/stream", "ro"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, progress bytes.Buffer

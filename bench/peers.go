@@ -26,6 +26,9 @@ type peer struct {
 	// keyed makes a topic whose events of one key stay together in one of the
 	// partitions, by partitionOf. Nil: a queue per partition stands in.
 	keyed func(partitions, capacity int) (*conn, error)
+
+	// pipe and pipeBatch run a whole pipeline, of those in pipelines.
+	pipe, pipeBatch pipe
 }
 
 // A conn is an open queue.

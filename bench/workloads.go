@@ -23,7 +23,16 @@ type workload struct {
 	text  string
 	goals map[string]float64 // of the ratio, by peer
 	// side opens a peer for the workload. Nil, nil: it cannot do it.
-	side func(p peer, events int) (*contestant, error)
+	side  func(p peer, events int) (*contestant, error)
+	pipes bool // it is for pipelines
+}
+
+// contestants are penstock and the peers of a workload.
+func (w workload) contestants(peers []peer) []peer {
+	if w.pipes {
+		return append([]peer{staged}, pipelines...)
+	}
+	return append([]peer{ours}, peers...)
 }
 
 // A contestant is a peer that is open for a workload.
@@ -60,6 +69,16 @@ var workloads = []workload{
 	{
 		name: "keyed", text: "One goroutine puts 8192 events in, one per call, with 1024 keys of 13 bytes; events of one key stay in order, in one of four partitions, each with a consumer in a goroutine, which takes as in fanout4. Peers without partitions are a queue per partition, with the hash that penstock uses.",
 		side: keyedSide,
+	},
+	{
+		name: "pipeline/event", text: "A pipeline from its start to its end: a source makes 131,072 numbers, a function adds one to each, a sink looks at each. Two goroutines or more; what is between two parts holds 1000 events where that is for the caller to say. A function call per event.",
+		goals: map[string]float64{"chan": 5},
+		side:  pipeSide(false), pipes: true,
+	},
+	{
+		name: "pipeline/b250", text: "The same in batches of 250, penstock's default, for those that can move slices: the function changes a batch, the sink looks at each.",
+		goals: map[string]float64{"chan of recycled batches": 0.55},
+		side:  pipeSide(true), pipes: true,
 	},
 }
 

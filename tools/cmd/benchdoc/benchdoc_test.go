@@ -35,7 +35,7 @@ func TestFileIsWhatItsFiguresMake(t *testing.T) {
 	if !bytes.Equal(bytes.ReplaceAll(got, []byte("\r\n"), []byte("\n")), want) {
 		t.Error("docs/bench.md is not what docs/bench/*.json make: run go -C tools run ./cmd/benchdoc")
 	}
-	for _, line := range []string{"cores", "bin/penstock bench queue --json", "## Lost", "latency/queue/parked", "watermill GoChannel"} {
+	for _, line := range []string{"cores", "bin/penstock bench queue --json", "## Lost", "latency/queue/parked", "watermill GoChannel", "stage/broadcast4/64B", "## Stages", "pipeline/event", "conc/stream"} {
 		if !bytes.Contains(want, []byte(line)) {
 			t.Errorf("no %q in the file", line)
 		}
@@ -51,8 +51,12 @@ func TestFiguresAreOfFullRuns(t *testing.T) {
 	var rows []measure.Row
 	var peers []measure.PeerRow
 	dir := filepath.Join(r.Root, "docs", "bench")
-	if err := read(filepath.Join(dir, "queue.json"), &rows); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"queue.json", "stage.json"} {
+		var some []measure.Row
+		if err := read(filepath.Join(dir, name), &some); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, some...)
 	}
 	if err := read(filepath.Join(dir, "peers.json"), &peers); err != nil {
 		t.Fatal(err)
@@ -142,7 +146,7 @@ func TestLossesStandFirstAndAreMarked(t *testing.T) {
 
 func TestEveryRowIsShown(t *testing.T) {
 	rows, peers := sample()
-	for _, name := range []string{"queue/produce/shared", "queue/produce/shared/64B", "queue/flow/4to4/b1", "queue/routing/hash", "queue/idle/flow", "queue/bufferqueue/consume/bounded/b1"} {
+	for _, name := range []string{"queue/produce/shared", "queue/produce/shared/64B", "queue/flow/4to4/b1", "queue/routing/hash", "queue/idle/flow", "queue/bufferqueue/consume/bounded/b1", "stage/linear/batch", "stage/broadcast4/64B"} {
 		rows = append(rows, measure.Row{Name: name, Baseline: "beside " + name, Text: "T.", Published: 1.25, Machine: machine})
 	}
 	text := render(rows, peers)
@@ -213,6 +217,7 @@ func TestUnknownFiguresAreRefused(t *testing.T) {
 		}
 	}
 	write("queue.json", rows)
+	write("stage.json", rows[:1])
 	if _, err := generate(dir); err == nil {
 		t.Error("no peers: no error")
 	}

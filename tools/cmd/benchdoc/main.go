@@ -1,6 +1,6 @@
-// Command benchdoc writes docs/bench.md from docs/bench/queue.json, which
-// "penstock bench queue --json" printed, and docs/bench/peers.json, which the
-// module bench printed:
+// Command benchdoc writes docs/bench.md from docs/bench/queue.json and
+// stage.json, which "penstock bench queue --json" and "penstock bench stage
+// --json" printed, and docs/bench/peers.json, which the module bench printed:
 //
 //	go run ./cmd/benchdoc          write the file
 //	go run ./cmd/benchdoc -check   fail if the file is not what would be written
@@ -37,7 +37,7 @@ func run(check bool) error {
 	}
 	docs := filepath.Join(r.Root, "docs")
 	if !check {
-		for _, name := range []string{"queue.json", "peers.json"} {
+		for _, name := range []string{"queue.json", "stage.json", "peers.json"} {
 			if err := spread(filepath.Join(docs, "bench", name)); err != nil {
 				return err
 			}
@@ -87,14 +87,21 @@ func spread(file string) error {
 func generate(dir string) ([]byte, error) {
 	var rows []measure.Row
 	var peers []measure.PeerRow
-	if err := read(filepath.Join(dir, "queue.json"), &rows); err != nil {
-		return nil, err
+	for _, name := range []string{"queue.json", "stage.json"} {
+		var some []measure.Row
+		if err := read(filepath.Join(dir, name), &some); err != nil {
+			return nil, err
+		}
+		if len(some) == 0 {
+			return nil, errors.New(name + " holds no row")
+		}
+		rows = append(rows, some...)
 	}
 	if err := read(filepath.Join(dir, "peers.json"), &peers); err != nil {
 		return nil, err
 	}
-	if len(rows) == 0 || len(peers) == 0 {
-		return nil, errors.New("a file holds no row")
+	if len(peers) == 0 {
+		return nil, errors.New("peers.json holds no row")
 	}
 	return []byte(render(rows, peers)), nil
 }

@@ -39,15 +39,16 @@ func render(rows []measure.Row, peers []measure.PeerRow) string {
 	var p page
 	p.line("# Benchmarks")
 	p.line("")
-	p.line("This file is made from [bench/queue.json](bench/queue.json) and [bench/peers.json](bench/peers.json) by `make bench-docs`, which runs")
+	p.line("This file is made from [bench/queue.json](bench/queue.json), [bench/stage.json](bench/stage.json) and [bench/peers.json](bench/peers.json) by `make bench-docs`, which runs")
 	p.line("")
 	p.line("```")
 	p.line("bin/penstock bench queue --json > docs/bench/queue.json")
+	p.line("bin/penstock bench stage --json > docs/bench/stage.json")
 	p.line("go -C bench run . -json > docs/bench/peers.json")
 	p.line("go -C tools run ./cmd/benchdoc")
 	p.line("```")
 	p.line("")
-	p.line("Do not edit it. To see figures of your machine, run the first two; `penstock bench --help` and [bench](../bench/doc.go) say more.")
+	p.line("Do not edit it. To see figures of your machine, run the first three; `penstock bench --help` and [bench](../bench/doc.go) say more.")
 	p.line("")
 	machines(&p, rows, peers)
 	p.line("")
@@ -167,12 +168,13 @@ func sections(p *page, rows []measure.Row) {
 		{"Producer and consumer together", "queue/flow/", "4to1 and 4to4 are four producers with one consumer, and with four on four partitions."},
 		{"Routing", "queue/routing/", "Beside the same topic that deals events in turn. *published* is BufferQueue's own ratio of the same kind."},
 		{"Waiting consumers", "queue/idle/", ""},
+		{"Stages", "stage/", "Whole graphs from start to end, beside what one writes by hand for the same work. Demand 1000 and 750, so batches of 250; min500 has demand 1000 and 500. An event is one of the source's."},
 		{"BufferQueue's own shapes", "queue/bufferqueue/", "*published* is the ratio of BufferQueue to its channel as its authors published it: .NET 10, Apple M2 Max, 12 cores. Another machine and another channel: it tells what was reached there, no more."},
 	} {
 		var in []measure.Row
 		published := false
 		for _, r := range rows {
-			if _, suffix := split(r.Name); strings.HasPrefix(r.Name, s.prefix) && (suffix == "" || s.prefix == "queue/produce/" && strings.Contains(r.Name, "/shared/")) {
+			if _, suffix := split(r.Name); strings.HasPrefix(r.Name, s.prefix) && (suffix == "" || s.prefix == "stage/" || s.prefix == "queue/produce/" && strings.Contains(r.Name, "/shared/")) {
 				in = append(in, r)
 				published = published || r.Published > 0
 			}

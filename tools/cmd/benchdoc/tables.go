@@ -15,7 +15,7 @@ func variants(p *page, rows []measure.Row) {
 	cell := map[string]string{}
 	for _, r := range rows {
 		base, suffix := split(r.Name)
-		if suffix != "" && !slices.Contains(bases, base) {
+		if suffix != "" && strings.HasPrefix(r.Name, "queue/") && !slices.Contains(bases, base) {
 			bases = append(bases, base)
 		}
 		if strings.HasPrefix(r.Name, "queue/") {
@@ -51,7 +51,7 @@ func variants(p *page, rows []measure.Row) {
 
 // comparison shows every workload with its peers, the fastest first.
 func comparison(p *page, peers []measure.PeerRow) {
-	p.line("## Beside other queues")
+	p.line("## Beside other queues and pipelines")
 	p.line("")
 	p.line("All of them in one process, in turn in every round, each set up as its documentation says; [bench](../bench/doc.go) holds the code. Sorted by time.")
 	p.line("")
@@ -74,7 +74,7 @@ func comparison(p *page, peers []measure.PeerRow) {
 		})
 		p.line("### %s", w)
 		p.line("")
-		p.head("queue", "ns/event", "allocs/event", "its time / penstock's", "min..max", "goal", "")
+		p.head("peer", "ns/event", "allocs/event", "its time / penstock's", "min..max", "goal", "")
 		for _, r := range in {
 			name, ratio, range_, mark := r.Peer, figure(r.Ratio), between(r.RatioMin, r.RatioMax), marked(r.Verdict)
 			switch {
@@ -89,7 +89,7 @@ func comparison(p *page, peers []measure.PeerRow) {
 	}
 	p.line("What they do not do that penstock does:")
 	p.line("")
-	p.head("queue", "version", "it lacks")
+	p.head("peer", "version", "it lacks")
 	var seen []string
 	for _, r := range peers {
 		if r.Lacks != "" && !slices.Contains(seen, r.Peer) {
@@ -103,7 +103,7 @@ func comparison(p *page, peers []measure.PeerRow) {
 }
 
 // notCompared names what a reader may miss, and why it is missing.
-const notCompared = "Not compared: go-disruptor of github.com/smarty, which the module proxy did not serve when this was written; LMAX's Disruptor, which needs a JVM; Benthos, which is a stream processor and no queue that a program embeds."
+const notCompared = "Not compared: go-disruptor of github.com/smarty, which the module proxy did not serve when this was written; LMAX's Disruptor, which needs a JVM; Benthos, which is a stream processor that is configured, and no library that a function per event is handed to; of pipeline libraries rill, go-streams, RxGo and deliveryhero/pipeline, which the module proxy did not serve."
 
 // explained says what each row does. Variants of a row say the same.
 func explained(p *page, rows []measure.Row) {

@@ -75,7 +75,7 @@ func TestQueueRowsCoverTheirVariants(t *testing.T) {
 	}
 }
 
-// TestDemandsAreThoseStated holds what the queue is measured by.
+// TestDemandsAreThoseStated holds what queue and stages are measured by.
 func TestDemandsAreThoseStated(t *testing.T) {
 	for name, want := range map[string]measure.Goal{
 		"queue/produce/single": {Must: 1.5, Goal: 1.9}, "queue/produce/batch": {Must: 15, Goal: 20},
@@ -83,6 +83,10 @@ func TestDemandsAreThoseStated(t *testing.T) {
 		"queue/consume/b1":     {Must: 3, Goal: 3.9}, "queue/consume/b10": {Goal: 20},
 		"queue/consume/b100": {Must: 60, Goal: 69}, "queue/consume/b1000": {Must: 150, Goal: 200},
 		"queue/flow/b1": {Must: 2.5, Goal: 3}, "queue/flow/4to1/b1": {Goal: 2},
+		"stage/linear/batch": {Must: 0.55, Goal: 0.55}, "stage/linear/batch/min500": {Goal: 0.6},
+		"stage/linear/event": {Must: 5, Goal: 5}, "stage/fused/event": {Must: 6, Goal: 6}, "stage/demand1": {Must: 0.6, Goal: 0.6},
+		"stage/broadcast4": {Goal: 0.8}, "stage/broadcast4/min500": {Goal: 0.8},
+		"stage/partition4": {Goal: 0.6}, "stage/partition4/min500": {Goal: 0.6},
 	} {
 		at := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 		if at < 0 || rows[at].goal != want {
@@ -99,6 +103,7 @@ func TestDemandsAreThoseStated(t *testing.T) {
 		"queue/flow/b1000":     {"chan of recycled batches": 0.9},
 		"queue/flow/4to1/b1":   {"mutex and swapped slices": 1},
 		"queue/flow/4to4/b1":   {"mutex and swapped slices": 1.5},
+		"stage/partition4":     {"chan per event": 3},
 		"latency/queue/parked": {"parked chan, p99": 1 / 1.5, "parked chan, p99.9": 1 / 2.0},
 	} {
 		c := small(t)

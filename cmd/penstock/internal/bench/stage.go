@@ -17,12 +17,14 @@ type shape[T any] struct {
 	set    func(v *T, n int)
 	change func(v *T)
 	number func(v *T) int
+	key    func(v T) int // number, as a dispatcher asks for it
 }
 
 var narrow = shape[int64]{
 	set:    func(v *int64, n int) { *v = int64(n) },
 	change: func(v *int64) { *v += 7 },
 	number: func(v *int64) int { return int(*v - 7) },
+	key:    func(v int64) int { return int(v - 7) },
 }
 
 type words [wideBytes / 8]int64
@@ -31,6 +33,7 @@ var wide = shape[words]{
 	set:    func(v *words, n int) { v[0], v[7] = int64(n), 1 },
 	change: func(v *words) { v[7]++ },
 	number: func(v *words) int { return int(v[0] * (v[7] - 1)) },
+	key:    func(v words) int { return int(v[0] * (v[7] - 1)) },
 }
 
 func linearBatch[T any](s shape[T], d subscribed) func(e env) (pair, error) {

@@ -150,12 +150,12 @@ func broadcastByHand[T any](e env, c *measure.Clock, s shape[T], size int) error
 }
 
 // partitionRow: source, gate, and four sinks; each gets the events whose number
-// has its remainder.
-func partitionRow[T any](s shape[T], d subscribed) func(env) (pair, error) {
+// has its remainder. perEvent adds what one writes first.
+func partitionRow[T any](s shape[T], d subscribed, perEvent bool) func(env) (pair, error) {
 	return func(e env) (pair, error) {
 		ours := func(c *measure.Clock) error {
 			source := numbers(s, e.events)
-			gate := changing(s).Dispatch(stage.Partition(fanOut, func(v T) int { return s.number(&v) }))
+			gate := changing(s).Dispatch(stage.Partition(fanOut, s.key))
 			g := stage.NewGraph()
 			stage.Connect(g, source, gate, d.opts...)
 			tallies := newPartTallies(c, e.events)
@@ -170,14 +170,11 @@ func partitionRow[T any](s shape[T], d subscribed) func(env) (pair, error) {
 			c.Stop(e.events)
 			return errors.Join(err, partsDone(tallies, e.events))
 		}
-		return pair{
-			ours: ours,
-			base: func(c *measure.Clock) error { return partitionByHand(e, c, s, d.batch) },
-			also: []also{{
-				name: "chan per event", goal: measure.Goal{Goal: 3},
-				side: func(c *measure.Clock) error { return partitionPerEvent(e, c) },
-			}},
-		}, nil
+		p := pair{ours: ours, base: func(c *measure.Clock) error { return partitionByHand(e, c, s, d.batch) }}
+		if perEvent {
+			p.also = []also{{"chan per event", measure.Goal{Goal: 3}, func(c *measure.Clock) error { return partitionPerEvent(e, c) }}}
+		}
+		return p, nil
 	}
 }
 
@@ -264,7 +261,7 @@ func divide[T any](s shape[T], a, free chan []T, outs []measure.Recycled[T]) {
 	for vs := range a {
 		for i := range vs {
 			s.change(&vs[i])
-			p := s.number(&vs[i]) % fanOut
+			p := s.key(vs[i]) % fanOut
 			if parts[p] == nil {
 				parts[p] = <-outs[p].Free
 			}
