@@ -54,6 +54,7 @@ func (c *Consumer[T]) enter(pull bool) error {
 	}
 	if c.way.Load() == everyStep {
 		if pull {
+			c.adopt() // also of partitions that it is about to leave: what was in hand is abandoned
 			c.takeShare()
 		}
 		for _, cur := range c.cursors {

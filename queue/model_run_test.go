@@ -28,6 +28,7 @@ type runModel struct {
 	topic    *queue.Topic[int]
 	capacity int
 	parts    [][]int // values by partition and offset
+	times    [][]time.Time
 	next     int
 	groups   map[string]*runGroup
 
@@ -49,6 +50,13 @@ type runGroup struct {
 	settled  []map[int]string // by partition and offset: done or dead
 	failures map[int]int      // by value: how often it has failed here
 	handed   int              // calls of the dead letter hook
+	inHand   []map[int]bool   // by partition and offset
+	seeks    []int            // by partition
+
+	consumers   int
+	ran         bool // since it was opened
+	paused      bool // and so are these: nothing is handed to its handler
+	pausedParts []bool
 }
 
 const (
@@ -73,13 +81,36 @@ func (m *runModel) faultf(format string, args ...any) {
 	}
 }
 
-// handle checks what a handler gets, and fails what is to fail.
+// handle checks what a handler gets, and fails what is to fail. Some calls take
+// a while, so that other operations find them at work.
 func (g *runGroup) handle(_ context.Context, b penstock.Batch[int]) error {
 	m, p := g.m, b.Partition()
 	m.mu.Lock()
+	seeks := g.seeks[p]
+	ok := g.receive(b)
+	m.mu.Unlock()
+	if v := b.Value(0); v%3 == 0 {
+		time.Sleep(time.Duration(v%7) * 9 * time.Millisecond)
+	}
+	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b.Len() == 0 || b.Len() > g.config.BatchMax {
+	for i := range b.Len() {
+		delete(g.inHand[p], int(b.Offset(i)))
+	}
+	if !ok || seeks != g.seeks[p] {
+		return nil // it does not count
+	}
+	return g.finish(b)
+}
+
+// receive checks a batch at the begin of a call.
+func (g *runGroup) receive(b penstock.Batch[int]) bool {
+	m, p := g.m, b.Partition()
+	if b.Len() == 0 || b.Len() > g.config.BatchMax || g.config.Rate > 0 && b.Len() > g.config.Burst {
 		m.faultf("group %s: a batch of %d, at most %d", g.name, b.Len(), g.config.BatchMax)
+	}
+	if g.paused || g.pausedParts[p] {
+		m.faultf("group %s: partition %d is paused, and %d events of it are handled", g.name, p, b.Len())
 	}
 	here := map[int]bool{}
 	for i, v := range b.Values() {
@@ -87,17 +118,32 @@ func (g *runGroup) handle(_ context.Context, b penstock.Batch[int]) error {
 		here[o] = true
 		if o < g.from[p] || o >= len(m.parts[p]) || m.parts[p][o] != v {
 			m.faultf("group %s: partition %d has %d at %d", g.name, p, v, o)
-			return nil
+			return false
 		}
 		if how := g.settled[p][o]; how != "" {
 			m.faultf("group %s: event %d of partition %d comes again, it was %s", g.name, o, p, how)
+		}
+		if g.inHand[p][o] {
+			m.faultf("group %s: event %d of partition %d is in two hands", g.name, o, p)
 		}
 		for earlier := g.from[p]; earlier < o; earlier++ {
 			if keyOf(m.parts[p][earlier]) == keyOf(v) && g.settled[p][earlier] == "" && !here[earlier] {
 				m.faultf("group %s: event %d of partition %d comes before %d of the same key", g.name, o, p, earlier)
 			}
 		}
+		g.inHand[p][o] = true
 	}
+	if g.config.AutoCommit { // it comes once, whatever becomes of it
+		for o := range here {
+			g.settled[p][o] = done
+		}
+	}
+	return true
+}
+
+// finish says what becomes of a batch at the end of a call.
+func (g *runGroup) finish(b penstock.Batch[int]) error {
+	p := b.Partition()
 	whole := b.Value(0)%11 == 0 && g.failures[b.Value(0)] < g.bad(b.Value(0)) // all of the batch fails with it
 	for i, v := range b.Values() {
 		if g.failures[v] < g.bad(v) {
@@ -177,6 +223,9 @@ func (m *runModel) produce(t *rapid.T) {
 		m.faultf("%d events are said to be at %+v, %d are there", n, at, len(m.parts[at.Partition]))
 	}
 	m.parts[at.Partition] = append(m.parts[at.Partition], values...)
+	for range values {
+		m.times[at.Partition] = append(m.times[at.Partition], time.Now())
+	}
 	m.next += n
 	m.mu.Unlock()
 	if used >= 0 && used+n > m.capacity {
@@ -200,19 +249,25 @@ func (m *runModel) add(t *rapid.T) {
 			Backoff:  settle.Backoff{Min: 20 * time.Millisecond, Max: 400 * time.Millisecond, Factor: 2, Jitter: -1},
 		},
 	}
+	config.Workers = rapid.SampledFrom([]int{1, 1, 2, 4}).Draw(t, "workers")
+	config.AutoCommit = rapid.IntRange(0, 3).Draw(t, "auto") == 0
+	if rapid.IntRange(0, 3).Draw(t, "rated") == 0 {
+		config.Rate, config.Burst = 200, 5
+	}
 	if g != nil { // what is parked stays with a group that parks
-		config.OnFail = g.config.OnFail
+		config.OnFail, config.AutoCommit = g.config.OnFail, g.config.AutoCommit
 	}
 	if config.OnFail == queue.ParkKey {
 		config.ParkAfter = rapid.SampledFrom([]time.Duration{time.Millisecond, 50 * time.Millisecond, 0}).Draw(t, "park after")
 	}
 	if g == nil {
-		g = &runGroup{m: m, name: name, failures: map[int]int{}}
+		g = &runGroup{m: m, name: name, failures: map[int]int{}, seeks: make([]int, len(m.parts))}
 		for range m.parts {
-			g.settled = append(g.settled, map[int]string{})
+			g.settled, g.inHand = append(g.settled, map[int]string{}), append(g.inHand, map[int]bool{})
 		}
 	}
-	g.config, g.open, g.run = config, true, nil
+	g.config, g.open, g.run, g.ran, g.consumers = config, true, nil, false, config.Consumers
+	g.paused, g.pausedParts = false, make([]bool, len(m.parts))
 	group, err := m.topic.Group(name, config, queue.DeadLetter(g.take))
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +293,7 @@ func (m *runModel) pick(t *rapid.T, runs bool) *runGroup {
 func (m *runModel) startRun(t *rapid.T) {
 	g := m.pick(t, false)
 	ctx, cancel := context.WithCancel(t.Context())
-	g.run = &running{cancel: cancel, done: make(chan struct{})}
+	g.run, g.ran = &running{cancel: cancel, done: make(chan struct{})}, true
 	r := g.run
 	go func() { // ends with cancel or with the group; end waits for it
 		defer close(r.done)
@@ -265,8 +320,9 @@ func (g *runGroup) end(t *rapid.T, mayStop bool) {
 
 // closeGroup closes a group, at work or not. In memory it is gone; on disk it
 // stays known, and is either opened again or deleted.
-func (m *runModel) closeGroup(t *rapid.T) {
-	g := m.pick(t, rapid.Bool().Draw(t, "runs"))
+func (m *runModel) closeGroup(t *rapid.T) { m.remove(t, m.pick(t, rapid.Bool().Draw(t, "runs"))) }
+
+func (m *runModel) remove(t *rapid.T, g *runGroup) {
 	if m.s.name == "file" {
 		g.end(t, true) // what is settled and not stored may come again otherwise
 	}
@@ -294,6 +350,9 @@ func (m *runModel) pass(t *rapid.T) {
 // quiet lets time pass until nothing is left to do, and checks that every group
 // that runs has settled everything, each event in the way that its failures say.
 func (m *runModel) quiet(t *rapid.T) {
+	for _, g := range m.sorted() {
+		g.resume(t)
+	}
 	time.Sleep(10 * time.Minute)
 	synctest.Wait()
 	m.mu.Lock()
@@ -342,6 +401,9 @@ func (m *runModel) check(t *rapid.T) {
 		if i < 0 {
 			t.Fatalf("group %s is not in the stats", g.name)
 		}
+		if s.Groups[i].Consumers != g.consumers {
+			t.Fatalf("group %s has %d consumers, want %d", g.name, s.Groups[i].Consumers, g.consumers)
+		}
 		parked := s.Groups[i].Parked.Events
 		for p, ps := range s.Groups[i].Partitions {
 			if int(ps.End) != len(m.parts[p]) {
@@ -387,6 +449,7 @@ func runTheModel(t *testing.T, rt *rapid.T, s storage) {
 		parts:  make([][]int, rapid.IntRange(1, 3).Draw(rt, "partitions")),
 		groups: map[string]*runGroup{},
 	}
+	m.times = make([][]time.Time, len(m.parts))
 	c := queue.Config[int]{
 		Name: "topic", Partitions: len(m.parts), Capacity: m.capacity, WhenFull: queue.Fail, Key: keyOf,
 		SegmentSize: rapid.SampledFrom([]int{0, 1, 16}).Draw(rt, "segment size"),
@@ -420,5 +483,7 @@ func runTheModel(t *testing.T, rt *rapid.T, s storage) {
 		"produce": m.produce, "produce more": m.produce, "produce even more": m.produce,
 		"add": m.add, "run": m.startRun, "run more": m.startRun, "stop": m.stopRun, "close": m.closeGroup,
 		"pass": m.pass, "pass more": m.pass, "quiet": m.quiet, "": m.check,
+		"pause": m.pause, "resume": m.resume, "resize": m.resize, "resize more": m.resize,
+		"seek": m.seekOffset, "seek time": m.seekTime, "stop for good": m.stopForGood,
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/queue"
 )
 
@@ -32,15 +33,23 @@ type groupModel struct {
 	group     *queue.Group[int]
 	auto      bool
 	consumers []consumerModel
-	committed []int // per partition
+	committed []int  // per partition
+	held      []bool // per partition: paused
+	paused    bool
 }
 
 type consumerModel struct {
 	from, to int // partitions
 	turn     int
-	last     int // partition of the last pull, -1 when there is nothing to commit
+	last     int // partition of the last pull, or one of those below
 	end      int // what committing it moves to
 }
+
+// What a consumer has when it has no batch to commit.
+const (
+	noBatch = -1
+	lostIt  = -2 // its partition was moved to another consumer
+)
 
 func (m *topicModel) used() (n int) {
 	for _, p := range m.parts {
@@ -107,8 +116,9 @@ func (m *topicModel) open(t *rapid.T) {
 	}
 	for i := range n {
 		from, to := group.Consumer(i).Partitions()
-		g.consumers = append(g.consumers, consumerModel{from: from, to: to, last: -1})
+		g.consumers = append(g.consumers, consumerModel{from: from, to: to, last: noBatch})
 	}
+	g.held = make([]bool, len(m.parts))
 	m.groups[name] = g
 	m.remark()
 }
@@ -140,6 +150,9 @@ func (m *topicModel) pull(t *rapid.T) {
 	for range c.to - c.from {
 		p := c.from + c.turn
 		c.turn = (c.turn + 1) % (c.to - c.from)
+		if g.paused || g.held[p] {
+			continue
+		}
 		if left := m.parts[p].events[g.committed[p]:]; len(left) > 0 {
 			want, at = left[:min(size, len(left))], p
 			break
@@ -174,15 +187,109 @@ func (m *topicModel) commit(t *rapid.T) {
 	switch {
 	case g.auto:
 		wantErr(t, err, queue.ErrAutoCommit)
+	case c.last == lostIt:
+		wantErr(t, err, queue.ErrReassigned)
 	case c.last < 0:
 		wantErr(t, err, queue.ErrNothingPulled)
 	case err != nil:
 		t.Fatal(err)
 	default:
 		g.committed[c.last] = c.end
-		c.last = -1
+		c.last = noBatch
 		m.remark()
 	}
+}
+
+// resize shares the partitions out anew. A batch of one that moves is lost.
+func (m *topicModel) resize(t *rapid.T) {
+	_, g := m.pick(t)
+	n := rapid.IntRange(1, len(m.parts)).Draw(t, "consumers")
+	var old []*queue.Consumer[int]
+	for i := range g.consumers {
+		old = append(old, g.group.Consumer(i))
+	}
+	if err := g.group.Resize(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	before := g.consumers
+	g.consumers = nil
+	base, more, at := len(m.parts)/n, len(m.parts)%n, 0
+	for i := range n {
+		c := consumerModel{from: at, to: at + base, last: noBatch}
+		if i < more {
+			c.to++
+		}
+		at = c.to
+		if from, to := g.group.Consumer(i).Partitions(); from != c.from || to != c.to {
+			t.Fatalf("consumer %d of %d has [%d, %d), want [%d, %d)", i, n, from, to, c.from, c.to)
+		}
+		if i < len(before) {
+			if g.group.Consumer(i) != old[i] {
+				t.Fatalf("consumer %d of %d is another one", i, n)
+			}
+			was := before[i]
+			c.last, c.end = was.last, was.end
+			if was.from == c.from && was.to == c.to {
+				c.turn = was.turn
+			}
+			if c.last >= 0 && (c.last < c.from || c.last >= c.to) {
+				c.last = lostIt
+			}
+		}
+		g.consumers = append(g.consumers, c)
+	}
+	for i := n; i < len(old); i++ {
+		_, _, err := old[i].TryPull(1)
+		wantErr(t, err, queue.ErrReassigned)
+	}
+}
+
+func (m *topicModel) pause(t *rapid.T) {
+	_, g := m.pick(t)
+	p := rapid.IntRange(-1, len(m.parts)-1).Draw(t, "partition")
+	if p < 0 {
+		g.group.Pause()
+		g.paused = true
+		return
+	}
+	if err := g.group.PausePartition(p); err != nil {
+		t.Fatal(err)
+	}
+	g.held[p] = true
+}
+
+func (m *topicModel) resume(t *rapid.T) {
+	_, g := m.pick(t)
+	g.group.Resume()
+	for p := range g.held {
+		if err := g.group.ResumePartition(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.paused = false
+	clear(g.held)
+}
+
+// seek moves a group in one partition; what was in hand of it is abandoned.
+func (m *topicModel) seek(t *rapid.T) {
+	_, g := m.pick(t)
+	p := rapid.IntRange(0, len(m.parts)-1).Draw(t, "partition")
+	to := rapid.IntRange(0, len(m.parts[p].events)+1).Draw(t, "to")
+	err := g.group.SeekOffset(t.Context(), p, penstock.Offset(to))
+	if to < m.parts[p].mark || to > len(m.parts[p].events) {
+		wantErr(t, err, penstock.ErrOffsetOutOfRange)
+		return
+	}
+	if err != nil {
+		t.Fatalf("seek partition %d to %d in [%d, %d]: %v", p, to, m.parts[p].mark, len(m.parts[p].events), err)
+	}
+	g.committed[p] = to
+	for i := range g.consumers {
+		if c := &g.consumers[i]; c.last == p {
+			c.last = noBatch
+		}
+	}
+	m.remark()
 }
 
 func (m *topicModel) check(t *rapid.T) {
@@ -246,6 +353,7 @@ func checkTopicModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"produce": m.produce, "produce more": m.produce, "open": m.open, "close": m.close,
 			"pull": m.pull, "pull more": m.pull, "commit": m.commit, "": m.check,
+			"resize": m.resize, "pause": m.pause, "resume": m.resume, "seek": m.seek,
 		})
 	})
 }

@@ -100,7 +100,8 @@ func (r *run[T]) resizeTo(ctx context.Context, q *resizing) error {
 		p.consumer.waker.Ring() // those that have not ended
 	}
 	for _, p := range given {
-		// As in Run.
+		// One per consumer, in the place of those that have ended. Ended and
+		// waited for as those of Run.
 		go p.loop()
 	}
 	return err

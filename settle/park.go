@@ -33,7 +33,7 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 			if l.full {
 				return Span{}, false
 			}
-			to := l.clear(r.from, cut(r.from, end, max))
+			to := l.clear(r.from, cut(r.from, min(end, m.seam(i)), max))
 			return m.again(i, now, int(to-r.from)), true
 		}
 		limit := m.limit(end)
@@ -54,6 +54,20 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 		m.skipCompleted()
 		return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs)), true
 	}
+}
+
+// seam returns the end of what waits without a gap from the run at i on. What
+// lies behind may have been completed before the machine was made, and then
+// nobody has it in view.
+func (m *Machine) seam(i int) penstock.Offset {
+	to := m.runs[i].to
+	for _, r := range m.runs[i+1:] {
+		if r.from != to || !r.waits() {
+			break
+		}
+		to = r.to
+	}
+	return to
 }
 
 // parkFollowers parks the events that r begins with as long as they follow a

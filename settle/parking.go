@@ -30,7 +30,7 @@ type Parking struct {
 	// Key returns the key of the event at an offset, "" for none. Required. It
 	// must not panic, nor call the machine. It is asked only by Settle, for
 	// events of the span that are to be parked, and by Next, while any key is
-	// parked, for offsets of [Position, end).
+	// parked, for offsets of [Position, end) that are not settled.
 	Key func(o penstock.Offset) string
 	// Size returns the size of an event. It is asked right after Key, and only
 	// for an event that is parked if its size fits the budget. Nil counts every
