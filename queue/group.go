@@ -161,6 +161,7 @@ type Group[T any] struct {
 	left     leftParked
 	redriven atomic.Uint64 // events that Redrive has sent back
 	seen     groupSeen
+	feeds    feeds
 }
 
 // GroupOption is one further thing about a group whose type depends on T.

@@ -195,6 +195,7 @@ func (g *Group[T]) redistribute(consumers int, owners bool) {
 		next.consumers = append(next.consumers, c)
 	}
 	g.shares.Store(next)
+	g.feeds.resized()
 }
 
 // moved says that a cursor gives way to another one. It is there before the

@@ -56,11 +56,13 @@ type base struct {
 	self   node
 	kind   Kind
 	helper bool // pure: may run in the goroutine of the stage after it
+	auto   bool // the graph gives it its name
 
 	owner  atomic.Pointer[Graph]
 	bell   atomic.Pointer[doorbell] // nil until the graph starts
 	ctl    atomic.Uint32
 	since  atomic.Int64 // when the user code that runs now was entered, in Unix nanoseconds; 0: none runs
+	calls  atomic.Int32 // of user code in workers of a driver
 	over   atomic.Bool  // phase is ended
 	added  atomic.Bool  // by Graph.Add: it waits for subscriptions
 	origin atomic.Pointer[Subscription]
@@ -75,7 +77,7 @@ type base struct {
 
 	_         [64]byte
 	phase     phase
-	inputOver bool  // ending because every producer that counts has ended normally
+	inputOver bool  // ending because of its producers; what a gate gathered is still to come
 	cause     error // why it ends; nil for a normal end
 	own       bool  // cause arose here, not in a stage before
 	left      int   // events that it held and nobody has settled
@@ -85,6 +87,7 @@ type base struct {
 // counters of one stage, in events.
 type counters struct {
 	in, failed, emitted, sent, dispatched, waiting, discarded, undelivered atomic.Int64
+	filtered, dropped, held                                                atomic.Int64 // of a gate's operator
 
 	userNanos atomic.Int64 // in user code that has returned
 }

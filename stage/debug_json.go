@@ -39,6 +39,9 @@ type (
 		RateSeconds     float64 `json:"rate_seconds"`
 		Buffered        int64   `json:"buffered"`
 		Discarded       int64   `json:"discarded"`
+		Filtered        int64   `json:"filtered"`
+		Dropped         int64   `json:"dropped"`
+		Held            int64   `json:"held"`
 		Failed          int64   `json:"failed"`
 		Undelivered     int64   `json:"undelivered"`
 		Consumers       int     `json:"consumers"`
@@ -79,7 +82,8 @@ func (v *debugView) JSON() any {
 			Name: s.Name, Kind: s.Kind.String(), State: s.State.String(), Severity: s.State.Severity().String(), Why: s.Why,
 			In: s.entered(), Out: s.left(), Sent: s.Sent,
 			InPerSecond: debugpage.Finite(s.InPerSecond), OutPerSecond: debugpage.Finite(s.OutPerSecond), RateSeconds: s.Over.Seconds(),
-			Buffered: s.Buffered, Discarded: s.Discarded, Failed: s.Failed, Undelivered: s.Undelivered, Consumers: s.Consumers,
+			Buffered: s.Buffered, Discarded: s.Discarded, Filtered: s.Filtered, Dropped: s.Dropped, Held: s.Held,
+			Failed: s.Failed, Undelivered: s.Undelivered, Consumers: s.Consumers,
 			CallbackSeconds: v.callback(s), UserCodeSeconds: s.InUserCode.Seconds(), Goroutine: s.Executor,
 			Ended: s.Ended, Error: s.Error,
 		})

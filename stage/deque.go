@@ -50,6 +50,16 @@ func (d *deque[T]) spans(n int) (first, second []T) {
 	return d.buf[d.head : d.head+n], nil
 }
 
+// front returns the first event. There must be one.
+func (d *deque[T]) front() *T { return &d.buf[d.head] }
+
+// pop removes the first event and returns it. There must be one.
+func (d *deque[T]) pop() T {
+	v := *d.front()
+	d.dropFront(1)
+	return v
+}
+
 // popFront removes the first n events and appends them to dst. n is at most
 // len.
 func (d *deque[T]) popFront(dst []T, n int) []T {

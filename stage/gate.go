@@ -14,6 +14,8 @@ type Gate[In, Out any] struct {
 	f     func(ctx context.Context, in []In, out *Output[Out]) error
 	onEnd func(out *Output[Out]) error
 	o     Output[Out]
+	told  bool        // drv knows that the input is over
+	drv   driver[Out] // nil for a gate that acts on its input only
 }
 
 // NewGate returns a gate. f gets the events of one subscription in order, in
@@ -81,19 +83,24 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 		b.finishWith(nil) // without a consumer it would hold its output, and the drain, for ever
 	}
 	g.in.rest()
-	if b.phase == running && g.out.ready() {
+	if b.phase == running && g.drv != nil && g.out.ready() {
+		progress = g.drive(ctx, ctl) || progress
+	}
+	if b.phase == running && g.ready() {
 		progress = g.in.flushHeld() || progress
-		progress = g.in.turn(g.out.ready, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress
+		progress = g.in.turn(g.ready, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress
 	}
 	if b.phase != ending {
 		return progress
 	}
 	g.in.leave()
-	if b.inputOver && g.onEnd != nil && g.out.ready() {
-		g.trail(ctx)
+	if b.inputOver && g.out.ready() && g.rest(ctx, ctl) {
 		return true
 	}
-	if g.out.empty() || ctl&ctlExpired != 0 || g.out.stuck() {
+	if b.inputOver && g.drv != nil && g.drv.held() > 0 && ctl&ctlExpired == 0 && !g.out.stuck() {
+		return progress // it still works on what came before the end
+	}
+	if g.out.empty() && !b.inputOver || ctl&ctlExpired != 0 || g.out.stuck() {
 		g.close()
 		return true
 	}
@@ -105,12 +112,37 @@ func (g *Gate[In, Out]) close() {
 	g.in.leave()
 	left := g.out.waiting()
 	g.out.letGo()
+	g.endDriver()
 	if left > 0 {
 		g.in.left += left
 		g.in.discardedAtEnd(left)
 	}
 	g.out.end(g.in.cause)
 	g.in.finish()
+}
+
+// rest goes on with the end of a gate whose input is over: first the driver
+// emits what it holds, in its own time, then OnEnd runs, unless the input has
+// failed. inputOver becomes false when neither has anything left to say.
+func (g *Gate[In, Out]) rest(ctx context.Context, ctl uint32) (progress bool) {
+	if g.drv != nil {
+		if !g.told {
+			g.told = true
+			g.drv.inputOver()
+		}
+		if g.drive(ctx, ctl) {
+			return true
+		}
+		if g.drv.held() > 0 {
+			return false
+		}
+	}
+	if g.onEnd != nil && g.in.cause == nil {
+		g.trail(ctx)
+		return true
+	}
+	g.in.inputOver = false
+	return false
 }
 
 // trail runs OnEnd, once.
@@ -134,8 +166,13 @@ func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *pack
 	}
 	g.in.cameBy(e.sub)
 	panicked, err := g.call(func() error { return g.f(ctx, in, &g.o) })
-	g.in.settled(len(in), err, g.in.returned(ctx, panicked, err))
+	interrupted := g.in.returned(ctx, panicked, err)
+	if g.drv != nil && !panicked {
+		err = nil // an operator counts itself which events have failed
+	}
+	g.in.settled(len(in), err, interrupted)
 	g.collect(slab, k, panicked)
+	g.noteHeld()
 	if panicked {
 		e.spoil(len(in))
 		return
@@ -144,7 +181,7 @@ func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *pack
 	g.out.flush()
 	switch {
 	case ask == 0 || g.in.phase != running:
-	case g.out.ready():
+	case g.ready():
 		g.in.ask(e, ask)
 	default:
 		e.held += ask
@@ -170,6 +207,9 @@ func (g *Gate[In, Out]) collect(slab *slab[Out], k int, drop bool) {
 	}
 	if !drop {
 		add(&g.in.stats.emitted, o.Len())
+		if o.lost != (losses{}) {
+			g.in.lose(o.lost)
+		}
 	}
 	g.o = Output[Out]{}
 }

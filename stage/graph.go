@@ -327,7 +327,7 @@ func (g *Graph) logger() *slog.Logger {
 // name gives helpers a name of their own in the graph: "map#3" is the third
 // stage that was connected, and a map.
 func (g *Graph) name(b *base) {
-	if b.helper {
+	if b.auto {
 		b.name = fmt.Sprintf("%s#%d", b.name, len(g.nodes)+1)
 	}
 }

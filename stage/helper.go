@@ -55,6 +55,7 @@ func Filter[T any](keep func(*T) bool, opts ...Option) *Gate[T, T] {
 				n++
 			}
 		}
+		out.lost.filtered = len(in) - n
 		out.Forward(in[:n:cap(in)])
 		return nil
 	}, opts)
@@ -62,7 +63,7 @@ func Filter[T any](keep func(*T) bool, opts ...Option) *Gate[T, T] {
 
 func helper[In, Out any](name string, given bool, f func(context.Context, []In, *Output[Out]) error, opts []Option) *Gate[In, Out] {
 	g := NewGate(name, f, opts...)
-	g.in.helper = true
+	g.in.helper, g.in.auto = true, true
 	g.in.callback(given)
 	return g
 }

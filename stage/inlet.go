@@ -126,6 +126,7 @@ func (i *inlet[T]) takeEnd(e *edge[T]) {
 	case i.onCancelled != nil:
 		i.asked(e.sub, reason)
 	case reason != nil && e.mode != Temporary:
+		i.inputOver = i.phase == running
 		i.finishWith(reason)
 	case reason == nil && e.mode == Permanent && !i.graph().draining.Load():
 		i.endInput()

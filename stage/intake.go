@@ -36,6 +36,8 @@ type intake[T any] struct {
 	err     error // why it was closed; nil for a normal end
 	waiters []*waiter
 	spare   []*waiter
+	cancel  func() // tells a feed to stop
+	halted  bool   // it was told
 }
 
 // A waiter is a parked PushWait. ready has room for one token.
@@ -169,6 +171,68 @@ func (in *intake[T]) storeWait(ctx context.Context, vs []T, added func()) (taken
 	}
 }
 
+// put adds v, as the feed that has waited for room does, and reports whether
+// the feed is to go on at once: there is room for another one. v counts as pushed also when the intake is
+// closed: then the feed discards it.
+func (in *intake[T]) put(v T) (goOn bool, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	add(&in.pushed, 1)
+	if in.closed {
+		return false, penstock.ErrClosed
+	}
+	in.buf.pushBack([]T{v})
+	in.size.Store(int64(in.buf.len()))
+	return in.buf.len() < in.limit() && !in.halted, nil
+}
+
+// await waits until there is room for an event, or the feed has to stop.
+func (in *intake[T]) await(ctx context.Context) error {
+	in.mu.Lock()
+	var w *waiter
+	for {
+		err := penstock.ContextError(ctx)
+		if in.closed || in.halted {
+			err = penstock.ErrClosed
+		}
+		if err != nil || in.buf.len() < in.limit() {
+			if w != nil {
+				in.leave(w)
+			}
+			in.mu.Unlock()
+			return err
+		}
+		if w == nil {
+			w = in.waiter()
+			in.waiters = append(in.waiters, w)
+		}
+		in.mu.Unlock()
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+		}
+		in.mu.Lock()
+	}
+}
+
+// onHalt sets what tells the feed to stop.
+func (in *intake[T]) onHalt(cancel func()) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.cancel = cancel
+}
+
+// halt tells the feed to stop, once. It may still put what it has in hands.
+func (in *intake[T]) halt() {
+	in.mu.Lock()
+	cancel := in.cancel
+	in.cancel, in.halted = nil, true
+	in.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
 func (in *intake[T]) waiter() *waiter {
 	if n := len(in.spare); n > 0 {
 		w := in.spare[n-1]
@@ -228,6 +292,7 @@ func (in *intake[T]) setOpen(open int) {
 // close ends the intake: what is buffered can still be taken, nothing more is
 // added. Only the first close counts.
 func (in *intake[T]) close(err error) {
+	defer in.halt()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.closed {

@@ -36,12 +36,13 @@ const (
 	KeepFirst
 )
 
-// String returns the policy's name in logs: keep_last or keep_first.
+// String returns the policy's name in logs, for example keep_last.
 func (p Policy) String() string {
-	if p == KeepFirst {
-		return "keep_first"
+	names := [...]string{"keep_last", "keep_first", "wait", "drop_all", "fail"}
+	if int(p) < len(names) {
+		return names[p]
 	}
-	return "keep_last"
+	return fmt.Sprintf("policy(%d)", uint8(p))
 }
 
 // Option is a setting of one stage.
@@ -49,9 +50,11 @@ type Option func(*settings)
 
 type settings struct {
 	capacity  int
+	buffered  bool // Buffer was given
 	policy    Policy
 	only      string // an option that was given and that sources alone have
 	drains    bool   // Drain was given
+	untilLeft bool   // UntilLastLeaves was given
 	holds     bool   // AccumulateDemand was given
 	onDiscard func(int)
 	drain     time.Duration
@@ -77,7 +80,7 @@ func (s *settings) invalid(field, format string, args ...any) {
 // Buffer on a gate or a sink.
 func Buffer(capacity int, p Policy) Option {
 	return func(s *settings) {
-		s.only, s.capacity, s.policy = "Buffer", capacity, p
+		s.only, s.buffered, s.capacity, s.policy = "Buffer", true, capacity, p
 		if capacity < 0 {
 			s.invalid("Buffer", "capacity %d is negative", capacity)
 		}
@@ -90,7 +93,7 @@ func Buffer(capacity int, p Policy) Option {
 // OnDiscard sets what a source does instead of logging a warning when it drops
 // events: f is called with their number, once per overflow, by the goroutine
 // that caused it and before that call returns. f must not block. On a
-// gate or a sink it is an error at Start.
+// gate, except a [BufferGate], or a sink it is an error at Start.
 func OnDiscard(f func(dropped int)) Option {
 	return func(s *settings) { s.only, s.onDiscard = "OnDiscard", f }
 }
@@ -108,6 +111,14 @@ func Drain(d time.Duration) Option {
 			s.drain = d
 		}
 	}
+}
+
+// UntilLastLeaves has a source end normally when its last subscriber has left,
+// by a cancel or because it has ended. Without it a source goes on, and keeps
+// what it has for the next subscriber. On a gate or a sink it is an error at
+// Start.
+func UntilLastLeaves() Option {
+	return func(s *settings) { s.only, s.untilLeft = "UntilLastLeaves", true }
 }
 
 // Mode says what a consumer does when a subscription of its ends. The end

@@ -341,6 +341,9 @@ func (o *outlet[T]) prune() (progress bool) {
 			o.guard(func() { o.onSubscribers(Change{Subscribers: len(kept) + n}) })
 		}
 	}
+	if o.untilLeft && len(kept) == 0 {
+		o.finishWith(nil)
+	}
 	return true
 }
 

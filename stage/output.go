@@ -13,7 +13,12 @@ type Output[T any] struct {
 	// before buf.
 	lent     []T
 	from, to int
+
+	lost losses // what an operator let go in this call
 }
+
+// losses are input events that an operator of this package did not emit.
+type losses struct{ filtered, dropped, failed int }
 
 // Emit emits one event.
 func (o *Output[T]) Emit(v T) { o.buf = append(o.buf, v) }

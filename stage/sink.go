@@ -6,6 +6,8 @@ import "context"
 type Sink[T any] struct {
 	in inlet[T]
 	f  func(ctx context.Context, in []T) error
+
+	unseen int // of the batch that f was given: at its end, not taken
 }
 
 // NewSink returns a sink. f gets the events of one subscription in order, in
@@ -54,7 +56,12 @@ func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
 	in := e.chunk(p)
 	s.in.cameBy(e.sub)
 	panicked, err := s.call(ctx, in)
-	s.in.settled(len(in), err, s.in.returned(ctx, panicked, err))
+	interrupted := s.in.returned(ctx, panicked, err)
+	s.in.settled(len(in)-s.unseen, err, interrupted)
+	if s.unseen > 0 {
+		s.in.lost(s.unseen)
+		s.unseen = 0
+	}
 	if panicked {
 		e.spoil(len(in))
 		return

@@ -18,7 +18,11 @@ type Source[T any] struct {
 	out  outlet[T]
 	in   intake[T]
 	pull func(ctx context.Context, want int, out *Output[T]) error // nil: push only
-	push bool                                                      // it has an emitter
+	push bool                                                      // it has an emitter, or a feed
+	feed func(ctx context.Context, yield func(T) bool) error       // runs beside the source
+	fed  bool
+
+	release func() // ends what the pull callback has open
 
 	onDiscardEvents func([]T)
 	overflow        overflowLog
@@ -118,6 +122,9 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		s.close()
 		return true
 	}
+	if s.feed != nil && !s.fed && ctl&ctlStop == 0 {
+		s.startFeed(ctx)
+	}
 	progress = s.out.prune()
 	shut := s.in.shut.Load() // before serve: what came before the close is served
 	if s.holding.Load() && b.phase == running && ctl&ctlStop == 0 {
@@ -136,6 +143,14 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 	}
 	if b.phase != ending {
 		return progress
+	}
+	if s.feeding() && ctl&ctlExpired == 0 && len(s.out.edges) > 0 {
+		s.in.halt() // what it holds is still to come
+		b.expireAfterDrain()
+		return progress
+	}
+	if err := s.in.reason(); err != nil && !b.own { // of a feed that was told to stop
+		b.fail(err)
 	}
 	s.in.close(nil)
 	if s.delivered() || ctl&ctlExpired != 0 {
@@ -295,6 +310,10 @@ func (s *Source[T]) warn(dropped int, reason string) {
 func (s *Source[T]) close() {
 	s.in.close(nil)
 	s.overflow.flush()
+	if release := s.release; release != nil {
+		s.release = nil
+		s.out.guard(release)
+	}
 	lost := append(s.out.unsent(), s.in.empty()...)
 	s.out.letGo()
 	s.out.left += len(lost)

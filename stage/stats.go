@@ -10,6 +10,9 @@ type Stats struct {
 
 	In         int64 // given to callbacks that returned, or panicked
 	Failed     int64 // of In: the call failed
+	Filtered   int64 // of In: an operator let it go, as it is there to do
+	Dropped    int64 // of In: an operator dropped it by its policy, or had it in hands when the stage ended
+	Held       int64 // of In: an operator has it in hands now
 	Emitted    int64 // by callbacks
 	Pushed     int64 // into a source by its emitter
 	Dispatched int64 // of Emitted and Pushed: went out, to one consumer or, by a broadcast, to all
@@ -44,8 +47,19 @@ func (b *base) snapshot() Stats {
 	return Stats{
 		Name: b.name, Kind: b.kind,
 		In: b.stats.in.Load(), Failed: b.stats.failed.Load(),
+		Filtered: b.stats.filtered.Load(), Dropped: b.stats.dropped.Load(), Held: b.stats.held.Load(),
 		Emitted: b.stats.emitted.Load(), Dispatched: b.stats.sent.Load(), Sent: b.stats.sent.Load(),
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
-		InCallback: b.since.Load() != 0, Ended: b.over.Load(),
+		InCallback: b.inCallback(), Ended: b.over.Load(),
 	}
 }
+
+// lose counts what an operator let go.
+func (b *base) lose(l losses) {
+	add(&b.stats.filtered, l.filtered)
+	add(&b.stats.dropped, l.dropped)
+	add(&b.stats.failed, l.failed)
+}
+
+// inCallback reports whether user code runs, in the stage or in its workers.
+func (b *base) inCallback() bool { return b.since.Load() != 0 || b.calls.Load() > 0 }

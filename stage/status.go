@@ -198,13 +198,14 @@ func (b *base) look(now time.Time, stats Stats) StageStatus {
 		s.InPerSecond, s.OutPerSecond, s.Over = r.In, r.Out, r.Over
 		s.moved = out > seen.out
 	}
-	if stats.Discarded > seen.discarded {
-		seen.dropped, seen.droppedAt = stats.Discarded-seen.discarded, now
+	discarded := stats.Discarded + stats.Dropped
+	if discarded > seen.discarded {
+		seen.dropped, seen.droppedAt = discarded-seen.discarded, now
 	}
 	if seen.dropped > 0 && now.Sub(seen.droppedAt) < droppedFor {
 		s.drops = seen.dropped
 	}
-	seen.looks, seen.out, seen.discarded = seen.looks+1, out, stats.Discarded
+	seen.looks, seen.out, seen.discarded = seen.looks+1, out, discarded
 	return s
 }
 
@@ -226,6 +227,9 @@ func (b *base) exit() {
 func (b *base) userCode(now time.Time) string {
 	since := b.since.Load()
 	if since == 0 {
+		if n := b.calls.Load(); n > 0 {
+			return fmt.Sprintf("%s in %d workers", b.name, n)
+		}
 		return ""
 	}
 	return b.name + " for " + debugpage.Span(max(0, now.Sub(time.Unix(0, since))))
