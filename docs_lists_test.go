@@ -139,6 +139,66 @@ func TestBufferQueueStatementsAreAnswered(t *testing.T) {
 	}
 }
 
+// TestGenStageStatementsAreAnswered: every statement of the second design page
+// has a test and a word about differences.
+func TestGenStageStatementsAreAnswered(t *testing.T) {
+	const file = "docs/from-genstage-and-sluice.md"
+	all := rows(t, file, number)
+	numbered(t, file, all, 26)
+	for _, r := range all {
+		if len(r.cells) != 5 {
+			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))
+			continue
+		}
+		if r.cells[1] == "" || r.cells[4] == "" || !inQuotes.MatchString(r.cells[3]) {
+			t.Errorf("%s:%d: an empty cell, or no test", file, r.line)
+		}
+	}
+}
+
+// TestStageListIsWhole: every requirement of the stages has a state; a test
+// unless it is open; a reason when it is open or different. The test of a case
+// has the number of the case.
+func TestStageListIsWhole(t *testing.T) {
+	const file = "docs/parity.md"
+	want := 1
+	for _, r := range rows(t, file, regexp.MustCompile(`^ST-[0-9]+$`)) {
+		if want == 131 { // acknowledged pipelines, which come later
+			want = 149
+		}
+		if n := atoi(strings.TrimPrefix(r.cells[0], "ST-")); n != want {
+			t.Errorf("%s:%d: %s where %d belongs", file, r.line, r.cells[0], want)
+			want = n
+		}
+		want++
+		if len(r.cells) != 5 {
+			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))
+			continue
+		}
+		state, note := r.cells[2], r.cells[4]
+		if !slices.Contains([]string{"same", "better", "different", "open"}, state) {
+			t.Errorf("%s:%d: state %q", file, r.line, state)
+		}
+		if r.cells[1] == "" || state != "open" && !inQuotes.MatchString(r.cells[3]) || (state == "open" || state == "different") && note == "" {
+			t.Errorf("%s:%d: no words, no test, or no reason", file, r.line)
+		}
+	}
+	if want != 157 {
+		t.Errorf("%s: the requirements of stages end before ST-%d", file, want)
+	}
+	cases := 0
+	for _, r := range rows(t, file, regexp.MustCompile(`^STC-[0-9]+$`)) {
+		cases++
+		ending := "_" + strings.Replace(r.cells[0], "-", "", 1) + "` (stage)"
+		if tests := r.cells[len(r.cells)-1]; strings.Count(tests, ending) == 0 || strings.Count(tests, ending) != strings.Count(tests, "`")/2 {
+			t.Errorf("%s:%d: a test is not of the case", file, r.line)
+		}
+	}
+	if cases < 50 {
+		t.Errorf("%s: only %d cases of stages", file, cases)
+	}
+}
+
 // TestPublicBugsAreTested: every row names at least one report, by repository
 // and number, and at least one test.
 func TestPublicBugsAreTested(t *testing.T) {
@@ -187,7 +247,7 @@ func TestDocumentsSayWhereTestsRun(t *testing.T) {
 			tests[dir][string(m[1])] = string(m[0])
 		}
 	})
-	for _, file := range []string{"docs/parity.md", "docs/from-bufferqueue.md"} {
+	for file, least := range map[string]int{"docs/parity.md": 300, "docs/from-bufferqueue.md": 80, "docs/from-genstage-and-sluice.md": 35} {
 		n := 0
 		for _, r := range rows(t, file, regexp.MustCompile(`[0-9]$`)) {
 			for _, m := range saidWhere.FindAllStringSubmatch(strings.Join(r.cells, " "), -1) {
@@ -206,7 +266,7 @@ func TestDocumentsSayWhereTestsRun(t *testing.T) {
 				}
 			}
 		}
-		if n < 80 {
+		if n < least {
 			t.Errorf("%s: only %d tests found", file, n)
 		}
 	}
