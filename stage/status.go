@@ -56,7 +56,9 @@ type StageStatus struct {
 }
 
 // EdgeStatus is a picture of one subscription. Counts are in events since it
-// began; 0 <= Processed <= Sent <= Asked.
+// began; 0 <= Processed <= Sent <= Asked. While events flow the three are read
+// some moments apart, so their differences may be too large by what moved
+// meanwhile; Open and InFlight are never shown larger than Max, unless Manual.
 type EdgeStatus struct {
 	From, To  string
 	Partition int // of the producer, -1 when it has none
@@ -148,6 +150,9 @@ func (s *Subscription) look() EdgeStatus {
 	}
 	e.Processed, e.Sent, e.Asked, e.Cancelled = s.edge.shown()
 	e.Open, e.InFlight = e.Asked-e.Sent, e.Sent-e.Processed
+	if !e.Manual { // the three were not read at once, and never differ by more
+		e.Open, e.InFlight = min(e.Open, int64(e.Max)), min(e.InFlight, int64(e.Max))
+	}
 	return e
 }
 

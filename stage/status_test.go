@@ -319,7 +319,7 @@ func TestStatusUnderLoad(t *testing.T) {
 	for looks := 0; ; looks++ {
 		s := g.Status()
 		for _, e := range s.Edges {
-			if e.Processed < 0 || e.Processed > e.Sent || e.Sent > e.Asked || e.Asked-e.Processed > int64(e.Max) && e.Open > int64(e.Max) {
+			if e.Processed < 0 || e.Processed > e.Sent || e.Sent > e.Asked || e.Open > int64(e.Max) || e.InFlight > int64(e.Max) {
 				t.Fatalf("%+v", e)
 			}
 		}
