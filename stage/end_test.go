@@ -443,7 +443,7 @@ func TestAbortEndsAtOnceWithItsError(t *testing.T) {
 	})
 }
 
-func TestOnEndEmitsTheTail(t *testing.T) {
+func TestOnEndEmitsTheTail_STC72(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		var held []int
 		sum := NewGate("ten", func(_ context.Context, in []int, out *Output[[]int]) error {
