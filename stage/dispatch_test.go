@@ -309,7 +309,7 @@ func TestPartitionThatCannotBeIsRefused_STC92(t *testing.T) {
 			}
 		})
 	}
-	for name, d := range map[string]Dispatcher[int]{"none": Partition(0, func(int) int { return 0 }), "nil": Partition[int](2, nil)} {
+	for name, d := range map[string]Dispatcher[int]{"none": Partition(0, func(int) int { return 0 }), "nil": Partition[int](2, nil), "nil pointer": PartitionPtr[int](2, nil)} {
 		g := NewGraph()
 		var w wants
 		Connect(g, counter(&w, 1).Dispatch(d).Out().Partition(0), newLockstep[int]("sink"))
@@ -332,9 +332,26 @@ func TestPartitionThatCannotBeIsRefused_STC92(t *testing.T) {
 }
 
 func TestNegativePartitionsCountFromTheEnd_STC93(t *testing.T) {
+	negative(t, Partition(2, func(int) int { return -3 }))
+	negative(t, PartitionPtr(2, func(*int) int { return -3 }))
+	for n := 1; n < 9; n++ { // also where no division is needed
+		r := partition[int]{by: func(v int) int { return v }, parts: make([]part[int], n)}
+		vs := ints(-20, 20)
+		r.route(&outlet[int]{}, &piece[int]{slab: &slab[int]{buf: vs}, to: len(vs)})
+		for k, q := range r.parts {
+			for _, v := range q.buf {
+				if ((v%n)+n)%n != k {
+					t.Errorf("%d of %d partitions got %d", k, n, v)
+				}
+			}
+		}
+	}
+}
+
+func negative(t *testing.T, d Dispatcher[int]) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		src, emit := Push[int]("push")
-		src.Dispatch(Partition(2, func(int) int { return -3 }))
+		src.Dispatch(d)
 		one, got := collector[int]("one")
 		zero, none := collector[int]("zero")
 		Connect(g, src.Out().Partition(1), one)

@@ -23,11 +23,25 @@ import (
 // without a partition, to one that does not exist ([ErrPartition]) or that has
 // a consumer ([ErrPartitionTaken]) is refused.
 func Partition[T any](n int, by func(T) int) Dispatcher[T] {
-	d := Dispatcher[T]{make: func() router[T] { return &partition[T]{by: by, parts: make([]part[T], max(n, 0))} }}
+	return partitioned(n, by != nil, func() *partition[T] { return &partition[T]{by: by} })
+}
+
+// PartitionPtr is [Partition] without a copy of each event: by reads *v, and must
+// neither change nor keep it. For a large T it costs less.
+func PartitionPtr[T any](n int, by func(v *T) int) Dispatcher[T] {
+	return partitioned(n, by != nil, func() *partition[T] { return &partition[T]{byPtr: by} })
+}
+
+func partitioned[T any](n int, given bool, make1 func() *partition[T]) Dispatcher[T] {
+	d := Dispatcher[T]{make: func() router[T] {
+		r := make1()
+		r.parts = make([]part[T], max(n, 0))
+		return r
+	}}
 	switch {
 	case n <= 0:
 		d.err = &penstock.FieldError{Field: "Partition", Reason: fmt.Sprintf("%d partitions", n)}
-	case by == nil:
+	case !given:
 		d.err = &penstock.FieldError{Field: "Partition", Reason: "the function is nil"}
 	}
 	return d
@@ -38,6 +52,7 @@ func Partition[T any](n int, by func(T) int) Dispatcher[T] {
 // Invariant: queued is the sum of the queues.
 type partition[T any] struct {
 	by     func(T) int
+	byPtr  func(*T) int // or this one
 	parts  []part[T]
 	queued int
 	broken bool // by has panicked: nothing more is routed
@@ -49,13 +64,16 @@ type part[T any] struct {
 	e    *edge[T] // nil: no consumer
 	head piece[T]
 	fill *slab[T] // nil: nothing
+	buf  []T      // the events of fill, which has the array alone meanwhile
 }
 
-func (q *part[T]) queued() int {
-	if q.fill == nil {
-		return q.head.len()
-	}
-	return q.head.len() + len(q.fill.buf)
+func (q *part[T]) queued() int { return q.head.len() + len(q.buf) }
+
+// advance makes the head of what was filled.
+func (q *part[T]) advance() {
+	q.fill.buf = q.buf
+	q.head = piece[T]{slab: q.fill, to: len(q.buf)}
+	q.fill, q.buf = nil, nil
 }
 
 func (r *partition[T]) admit(o *outlet[T], e *edge[T]) error {
@@ -120,23 +138,34 @@ func (r *partition[T]) flush(o *outlet[T]) (progress bool) {
 // route distributes the events of p. p.from is behind the last that was, also
 // when by panics.
 func (r *partition[T]) route(o *outlet[T], p *piece[T]) {
-	n := len(r.parts)
-	vs := p.slab.buf[:p.to]
-	for p.from < len(vs) {
-		k := r.by(vs[p.from])
-		if uint(k) >= uint(n) {
+	from := p.from
+	defer func() { r.queued += p.from - from }()
+	parts, vs := r.parts, p.slab.buf[:p.to]
+	n := len(parts)
+	mask := -1 // of a number of partitions that is a power of two
+	if n&(n-1) == 0 {
+		mask = n - 1
+	}
+	for i := p.from; i < len(vs); i++ {
+		var k int
+		if r.byPtr != nil {
+			k = r.byPtr(&vs[i])
+		} else {
+			k = r.by(vs[i])
+		}
+		if k &= mask; uint(k) >= uint(n) {
 			if k %= n; k < 0 {
 				k += n
 			}
 		}
-		q := &r.parts[k]
+		q := &parts[k]
 		if q.fill == nil {
 			q.fill = o.take()
 			q.fill.refs = 1
+			q.buf = q.fill.buf
 		}
-		q.fill.buf = append(q.fill.buf, vs[p.from])
-		p.from++
-		r.queued++
+		q.buf = append(q.buf, vs[i])
+		p.from = i + 1
 	}
 }
 
@@ -147,7 +176,7 @@ func (r *partition[T]) serve(o *outlet[T], q *part[T]) (progress bool) {
 			if q.fill == nil {
 				return progress
 			}
-			q.head, q.fill = piece[T]{slab: q.fill, to: len(q.fill.buf)}, nil
+			q.advance()
 		}
 		n := min(q.e.open(), q.head.len())
 		if n == 0 {
@@ -178,16 +207,15 @@ func (r *partition[T]) unsent() (vs []T) {
 		if q.head.len() > 0 {
 			vs = append(vs, q.head.slab.buf[q.head.from:q.head.to]...)
 		}
-		if q.fill != nil {
-			vs = append(vs, q.fill.buf...)
-		}
+		vs = append(vs, q.buf...)
 	}
 	return vs
 }
 
 func (r *partition[T]) letGo() {
 	for i := range r.parts {
-		r.parts[i].head, r.parts[i].fill = piece[T]{}, nil
+		q := &r.parts[i]
+		q.head, q.fill, q.buf = piece[T]{}, nil, nil
 	}
 	r.queued = 0
 }
