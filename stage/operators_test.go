@@ -27,8 +27,6 @@ func stat(t *testing.T, g *Graph, at int) Stats {
 	return g.Stats()[at]
 }
 
-func even(v *int) bool { return *v%2 == 0 }
-
 func TestHelpersSayWhatTheyPass(t *testing.T) {
 	small := func(v *int) bool { return *v < 4 }
 	for name, c := range map[string]struct {
