@@ -84,10 +84,13 @@ type lingering struct {
 // each look at all partitions, so what comes after it ends the wait, while the
 // partitions that wait for more do not.
 func (c *Consumer[T]) pullFull(ctx context.Context, max int) (Batch[T], error) {
-	if now := c.now; now.read+penstock.Offset(max) <= now.smooth {
+	if c.way.Load() != everyStep && c.now.read+penstock.Offset(max) <= c.now.smooth {
 		if b, ok, err := c.TryPull(max); ok || err != nil {
 			return b, err
 		}
+	}
+	if err := c.enter(true); err != nil { // before it looks at what Run, perhaps, is at work with
+		return Batch[T]{}, err
 	}
 	for {
 		if ctx.Err() != nil {

@@ -208,26 +208,24 @@ func (b *Buffer[T]) decide(f *bufferBatch[T], err error) {
 	close(f.done)
 }
 
-// Flush produces what the buffer holds and blocks until that is decided. It
-// returns nil when all events that were taken since the last Flush are
-// accepted, otherwise an error that says how many are not and matches the error
+// Flush produces what the buffer holds and blocks until that is decided, not
+// for what Add takes meanwhile. It returns nil when no event was refused since
+// the last Flush, otherwise an error that says how many are not and matches the error
 // of the first of them; each is told once. When ctx ends first it returns an
 // error that matches ctx.Err() and its cause, and the requests go on.
 func (b *Buffer[T]) Flush(ctx context.Context) error {
-	for {
-		wait := b.urge()
-		if wait == nil {
-			return b.tell()
-		}
+	if wait := b.urge(); wait != nil {
 		select {
 		case <-wait:
 		case <-ctx.Done():
 			return penstock.ContextError(ctx)
 		}
 	}
+	return b.tell()
 }
 
-// urge makes what fills due, and returns what there is to wait for.
+// urge makes what fills due, and returns what there is to wait for: the last
+// batch that has events now. What comes later is not waited for.
 func (b *Buffer[T]) urge() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -265,3 +265,29 @@ func TestBufferNamesTheBadArgument(t *testing.T) {
 		}
 	}
 }
+
+// TestFlushDoesNotWaitForWhatComesMeanwhile: it once did, and so a buffer that
+// is never empty kept it for ever.
+func TestFlushDoesNotWaitForWhatComesMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Capacity: 1})
+		c := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+		b := buffered(t, topic, 8, time.Hour)
+		produce(t, topic, 0)
+		add(t, b, 1)
+		flush := start(t, func() error { return b.Flush(t.Context()) })
+		flush.blocked() // for room
+		add(t, b, 2)
+		wantPull(t, c, 1, 0)
+		commit(t, c)
+		if err := flush.wait(); err != nil {
+			t.Error(err)
+		}
+		wantPull(t, c, 1, 1)
+		commit(t, c)
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantPull(t, c, 1, 2)
+	})
+}

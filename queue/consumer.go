@@ -81,11 +81,16 @@ func (c *Consumer[T]) Partitions() (from, to int) {
 // [penstock.ErrExists] when the group is used in another way.
 func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	// The short way, for small batches out of a large window: nothing to do but
-	// to move on. Everything else is in pull.
+	// to move on. Everything else is in pull. The way is asked first: a consumer
+	// that has not pulled yet may have a cursor that is another one's by now, or
+	// that Run is at work with.
+	way := c.way.Load()
+	if way == everyStep {
+		return c.pull(context.Background(), max, false)
+	}
 	cur := c.now
 	read := cur.read
-	way := c.way.Load()
-	if max <= 0 || read+penstock.Offset(max) > cur.smooth || way == everyStep {
+	if max <= 0 || read+penstock.Offset(max) > cur.smooth {
 		return c.pull(context.Background(), max, false)
 	}
 	c.now = cur.next
@@ -140,7 +145,7 @@ func (c *Consumer[T]) pullAtMost(ctx context.Context, max int) (Batch[T], error)
 	if ctx.Err() != nil {
 		return Batch[T]{}, penstock.ContextError(ctx)
 	}
-	if c.shaped && c.group.config.Linger > 0 {
+	if c.group.config.Linger > 0 {
 		return c.pullFull(ctx, max)
 	}
 	b, ok, err := c.TryPull(max)

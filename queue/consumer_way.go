@@ -69,8 +69,12 @@ func (c *Consumer[T]) enter(pull bool) error {
 	return nil
 }
 
-// giveBack ends the loans of a group that is closed.
+// giveBack ends the loans of a group that is closed. What Run has, it gives back
+// itself.
 func (c *Consumer[T]) giveBack() {
+	if c.group.use.Load() != pulled {
+		return
+	}
 	for _, cur := range c.cursors {
 		cur.loan.end()
 	}

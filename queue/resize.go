@@ -196,6 +196,14 @@ func (g *Group[T]) redistribute(consumers int, owners bool) {
 	}
 	g.shares.Store(next)
 	g.feeds.resized()
+	if owners {
+		return
+	}
+	// Nobody looks at a share, so all are taken now: a consumer would believe to
+	// have what it never used, and another one uses.
+	for _, c := range slices.Concat(old.consumers, next.consumers) {
+		c.takeShare()
+	}
 }
 
 // moved says that a cursor gives way to another one. It is there before the

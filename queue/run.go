@@ -235,7 +235,6 @@ func (g *Group[T]) startPushing(r *run[T]) ([]*pusher[T], error) {
 	}
 	if s.pushers == nil {
 		for _, c := range g.shares.Load().consumers {
-			c.takeShare()
 			s.pushers = append(s.pushers, newPusher(g, c, g.newLanes(c.cursors)))
 		}
 	}

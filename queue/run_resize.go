@@ -126,9 +126,6 @@ func (g *Group[T]) pushers() []*pusher[T] {
 // push.mu, and no loop is at work.
 func (g *Group[T]) regroup() {
 	consumers := g.shares.Load().consumers
-	for _, c := range consumers {
-		c.takeShare()
-	}
 	s := &g.push
 	if s.pushers == nil {
 		return
