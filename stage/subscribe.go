@@ -20,7 +20,8 @@ const DefaultSubscribe = 5 * time.Second
 // that the producer has answered. When the producer's dispatcher refuses, the
 // subscription ends with the reason, and the consumer as its cancel mode says;
 // see [SubscribeWait]. What the producer emits before it has taken the
-// subscription in goes to others.
+// subscription in goes to others; when it ends before that, the subscription
+// ends as the producer did.
 //
 // The error matches [ErrProducerNotAlive] or [ErrConsumerNotAlive] when one of
 // them does not run, [ErrSelfSubscription], [ErrAlreadySubscribed], [ErrCycle],
@@ -37,7 +38,8 @@ func Subscribe[T any](ctx context.Context, from Outleter[T], to Inleter[T], opts
 		return nil, r.sub.where(ErrConsumerNotAlive)
 	}
 	if !r.o.post(r.attach) {
-		r.e.end(ErrProducerNotAlive)
+		<-r.o.fin // it has run its last errand, nothing holds it up
+		r.e.end(r.o.final)
 	}
 	return r.sub, nil
 }
@@ -140,6 +142,10 @@ func (b *base) alive() bool {
 
 // attach is the producer's part: it runs on its goroutine.
 func (r *request[T]) attach() {
+	if r.o.phase != running { // its end came first: the subscription shares it
+		r.e.end(r.o.cause)
+		return
+	}
 	if err := r.accept(); err != nil {
 		r.e.end(err)
 		return

@@ -178,6 +178,45 @@ func TestWithdrawnSubscriptionNeverComesToLife_STC22(t *testing.T) {
 	}
 }
 
+// Random webs have found this: a producer that ended normally, a moment after
+// Subscribe had seen it alive, failed the consumer.
+func TestSubscriptionSharesTheEndThatCameFirst(t *testing.T) {
+	boom := errors.New("boom")
+	for name, end := range map[string]error{"normal": Done, "failure": boom} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *Graph) {
+				release := make(chan struct{})
+				src := Pull("source", func(context.Context, int, *Output[int]) error {
+					<-release
+					return end
+				})
+				sink := newLockstep[int]("sink")
+				Connect(g, src, newLockstep[int]("first"))
+				if err := g.Add(sink, idle(), newLockstep[int]("other")); err != nil {
+					t.Fatal(err)
+				}
+				start(t, g)
+				synctest.Wait()
+				sub := subscribe(t, src, sink, CancelMode(Transient))
+				close(release)
+				synctest.Wait()
+				if !isOver(sub.Done()) {
+					t.Fatal("the subscription goes on")
+				}
+				if end == boom {
+					if !errors.Is(sub.Err(), boom) || !errors.Is(sink.Wait(), boom) {
+						t.Errorf("the subscription ended with %v, want boom", sub.Err())
+					}
+					return
+				}
+				if sub.Err() != nil || isOver(sink.Done()) {
+					t.Errorf("the subscription ended with %v, the sink over: %v", sub.Err(), isOver(sink.Done()))
+				}
+			})
+		})
+	}
+}
+
 func TestSubscribeWithAnEndedContextChangesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		var w wants
