@@ -367,10 +367,13 @@ func TestGroupIntoATopic(t *testing.T) {
 		synctest.Wait()
 		for { // doubles of the abort
 			b, ok, err := out.Consumer(0).TryPull(100)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if !ok {
 				break
 			}
-			if err = b.Commit(); err != nil {
+			if err := b.Commit(); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()

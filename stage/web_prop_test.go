@@ -162,7 +162,6 @@ type woven struct {
 	got [][]mark // per sink
 	bad atomic.Pointer[string]
 
-	mu   sync.Mutex
 	subs []wovenSub
 }
 
