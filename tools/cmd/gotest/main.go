@@ -36,7 +36,7 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "pass -short to the tests")
 	flag.StringVar(&o.run, "run", "", "run only tests that match; nothing is demanded of the others")
 	flag.StringVar(&o.module, "module", "", "test only the module in this folder, for example cmd/penstock")
-	flag.DurationVar(&o.timeout, "timeout", 8*time.Minute, "limit of each test binary")
+	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "limit of each test binary")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
