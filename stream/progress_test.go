@@ -38,6 +38,10 @@ func drawView(t *rapid.T) progressView {
 // Progress never passes a subscription, is as far as they allow, and says
 // nothing when a position is not known (OR-133 to OR-138).
 func TestProgressIsTheMinimum(t *testing.T) {
+	pending := progressView{quiet: true, hasRead: true, streams: []streamView{{registering: true}}}
+	if p := computeProgress(pending); p.certain {
+		t.Fatalf("progress %+v is certain while a stream is being registered", p)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t)
 		p := computeProgress(v)
