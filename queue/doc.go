@@ -39,13 +39,15 @@
 //
 //   - Every accepted event is delivered to every group that was there, in
 //     order inside its partition, until the group has committed it.
-//   - Events that some group has not committed: at most Capacity.
+//   - Events that some group has not committed: at most Capacity, and one more
+//     for the moment in which [Redrive] repeats a dead letter.
 //   - A commit never goes back, and a late or second one changes nothing.
 //   - An event that every group has finished with keeps nothing alive, without
 //     waiting for another append. Up to 64 finished events of a partition may
 //     wait for the next commit or pull, and what was readable when a group was
 //     closed with a batch in hands may wait until its segment is dropped.
-//   - A topic starts no goroutine. Close wakes everyone who waits.
+//   - A topic starts no goroutine, a [Buffer] one per request under way. Close
+//     wakes everyone who waits.
 //
 // # Seeing it
 //
