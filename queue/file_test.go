@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -499,4 +500,28 @@ func TestStatsSayThatAPartitionStopped(t *testing.T) {
 	got = append(got, pull(t, consumer, 10)...)
 	slices.Sort(got)
 	want(t, got, "0", "1", "2") // what was there stays readable
+}
+
+func TestOnlyWhatWasNotCommittedComesAfterAKill_QC52(t *testing.T) {
+	m := vfs.NewMem()
+	c := queue.WithFS(queue.Config[string]{
+		Name: "orders", Dir: "data", Codec: penstock.String(), Durability: penstock.Written,
+		SyncEvery: segfile.SyncEvery{Interval: time.Hour, Events: 100}, Logger: slog.New(slog.DiscardHandler),
+	}, m)
+	topic := openDisk(t, c)
+	consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	produce(t, topic, "1")
+	produce(t, topic, "2")
+	want(t, pull(t, consumer, 2), "1", "2")
+	commit(t, consumer)
+	m.Kill()
+	_ = topic.Close() // of a dead process: every operation fails
+	topic = openDisk(t, c)
+	produce(t, topic, "3")
+	consumer = group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	want(t, pull(t, consumer, 10), "3")
+	commit(t, consumer)
+	if b, ok, err := consumer.TryPull(10); err != nil || ok {
+		t.Errorf("pulled %v, %v behind the last event", b.Values(), err)
+	}
 }
