@@ -21,6 +21,9 @@ func Registry(t *testing.T, open func(t *testing.T) stream.Registry) {
 		{"ProducersLearnOfChanges", producersLearn},
 		{"SubscribingAgainKeepsTheIncarnation", subscribingAgain},
 		{"FaultedIsRefusedUntilUnsubscribed", faulted},
+		{"ResetGivesAFaultedOneBack", reset},
+		{"FilterDataIsThatOfTheLastSubscribe", filterData},
+		{"ProducersThatAreGoneAreForgotten", producersGone},
 		{"IncarnationsAreToldApart", incarnations},
 		{"ConcurrentChangesEndInOneRoster", concurrentChanges},
 	} {
@@ -48,17 +51,19 @@ type producer struct {
 	mu     sync.Mutex
 	newest stream.Roster
 	seen   []string
+	gone   bool
 }
 
 func (p *producer) ProducerID() string { return p.id }
 
-func (p *producer) RosterChanged(_ stream.QualifiedStreamID, r stream.Roster) {
+func (p *producer) RosterChanged(_ stream.QualifiedStreamID, r stream.Roster) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen = append(p.seen, roster(r.Subscriptions))
 	if r.Revision > p.newest.Revision {
 		p.newest = r
 	}
+	return !p.gone
 }
 
 func must[T any](t *testing.T, what string) func(T, error) T {
@@ -73,7 +78,7 @@ func must[T any](t *testing.T, what string) func(T, error) T {
 
 func producersLearn(t *testing.T, r stream.Registry) {
 	ctx := t.Context()
-	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "b"))
+	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("b")))
 	one, two := &producer{id: "one"}, &producer{id: "two"}
 	first := must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, one))
 	if got := roster(first.Subscriptions); got != "[b]" {
@@ -81,7 +86,7 @@ func producersLearn(t *testing.T, r stream.Registry) {
 	}
 	must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, one)) // again: told once
 	must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, two))
-	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
 	if err := r.UnregisterProducer(ctx, suiteStream, two); err != nil {
 		t.Errorf("UnregisterProducer: %v", err)
 	}
@@ -104,8 +109,8 @@ func producersLearn(t *testing.T, r stream.Registry) {
 
 func subscribingAgain(t *testing.T, r stream.Registry) {
 	ctx := t.Context()
-	first := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
-	again := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	first := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
+	again := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
 	if first.Incarnation != again.Incarnation || first.Attached == again.Attached {
 		t.Errorf("%+v, then %+v: want the same incarnation, attached anew", first, again)
 	}
@@ -115,7 +120,7 @@ func subscribingAgain(t *testing.T, r stream.Registry) {
 	if err := r.Unsubscribe(ctx, named("a")); !errors.Is(err, penstock.ErrNotFound) {
 		t.Errorf("second Unsubscribe: %v, want ErrNotFound", err)
 	}
-	fresh := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	fresh := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
 	if fresh.Incarnation == first.Incarnation {
 		t.Error("a name that is used again has its old incarnation")
 	}
@@ -123,7 +128,7 @@ func subscribingAgain(t *testing.T, r stream.Registry) {
 
 func faulted(t *testing.T, r stream.Registry) {
 	ctx := t.Context()
-	rec := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	rec := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
 	p := &producer{id: "p"}
 	must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, p))
 	if !must[bool](t, "Fault")(r.Fault(ctx, rec)) {
@@ -140,22 +145,81 @@ func faulted(t *testing.T, r stream.Registry) {
 	if live != "[]" || dead != "[a]" {
 		t.Errorf("live %s, faulted %s", live, dead)
 	}
-	if _, err := r.Subscribe(ctx, suiteStream, "a"); !errors.Is(err, stream.ErrFaulted) {
+	if _, err := r.Subscribe(ctx, named("a")); !errors.Is(err, stream.ErrFaulted) {
 		t.Errorf("Subscribe: %v, want ErrFaulted", err)
 	}
 	if err := r.Unsubscribe(ctx, named("a")); err != nil {
 		t.Errorf("Unsubscribe of a faulted one: %v", err)
 	}
-	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
+}
+
+func reset(t *testing.T, r stream.Registry) {
+	ctx := t.Context()
+	if err := r.Reset(ctx, named("a")); !errors.Is(err, penstock.ErrNotFound) {
+		t.Errorf("Reset of an unknown one: %v, want ErrNotFound", err)
+	}
+	rec := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
+	if err := r.Reset(ctx, rec); !errors.Is(err, penstock.ErrNotFound) {
+		t.Errorf("Reset of one that is not faulted: %v, want ErrNotFound", err)
+	}
+	must[bool](t, "Fault")(r.Fault(ctx, rec))
+	p := &producer{id: "p"}
+	must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, p))
+	other := rec
+	other.Incarnation += 1000
+	if err := r.Reset(ctx, other); !errors.Is(err, penstock.ErrNotFound) {
+		t.Errorf("Reset of another incarnation: %v, want ErrNotFound", err)
+	}
+	if err := r.Reset(ctx, named("a")); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+	if got := roster(p.newest.Subscriptions); got != "[a]" {
+		t.Fatalf("the producer was told %s", got)
+	}
+	back := p.newest.Subscriptions[0]
+	if back.Incarnation != rec.Incarnation || back.Attached == rec.Attached {
+		t.Errorf("%+v, then %+v: want the same incarnation, attached anew", rec, back)
+	}
+	if dead := roster(must[[]stream.SubscriptionRecord](t, "Faulted")(r.Faulted(ctx, suiteStream))); dead != "[]" {
+		t.Errorf("faulted %s", dead)
+	}
+}
+
+func filterData(t *testing.T, r stream.Registry) {
+	ctx := t.Context()
+	want := named("a")
+	for _, filter := range []string{"one", "two", ""} {
+		want.Filter = filter
+		must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, want))
+		recs := must[[]stream.SubscriptionRecord](t, "Subscriptions")(r.Subscriptions(ctx, suiteStream))
+		if len(recs) != 1 || recs[0].Filter != filter {
+			t.Errorf("subscriptions %+v, want one with filter %q", recs, filter)
+		}
+	}
+}
+
+func producersGone(t *testing.T, r stream.Registry) {
+	ctx := t.Context()
+	one, two := &producer{id: "one", gone: true}, &producer{id: "two"}
+	must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, two))
+	must[stream.Roster](t, "RegisterProducer")(r.RegisterProducer(ctx, suiteStream, one))
+	if got := fmt.Sprint(must[[]string](t, "Producers")(r.Producers(ctx, suiteStream))); got != "[one two]" {
+		t.Errorf("producers %s", got)
+	}
+	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
+	if got := fmt.Sprint(must[[]string](t, "Producers")(r.Producers(ctx, suiteStream))); got != "[two]" {
+		t.Errorf("producers %s after a notice found one gone", got)
+	}
 }
 
 func incarnations(t *testing.T, r stream.Registry) {
 	ctx := t.Context()
-	old := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	old := must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
 	if err := r.Unsubscribe(ctx, old); err != nil {
 		t.Fatal(err)
 	}
-	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, suiteStream, "a"))
+	must[stream.SubscriptionRecord](t, "Subscribe")(r.Subscribe(ctx, named("a")))
 	if must[bool](t, "Fault")(r.Fault(ctx, old)) {
 		t.Error("a record of an old incarnation faulted the new one")
 	}
@@ -175,7 +239,7 @@ func concurrentChanges(t *testing.T, r stream.Registry) {
 		name := fmt.Sprint(i)
 		wg.Go(func() { // ends after its changes
 			for range 20 {
-				if _, err := r.Subscribe(ctx, suiteStream, name); err != nil {
+				if _, err := r.Subscribe(ctx, named(name)); err != nil {
 					t.Errorf("Subscribe: %v", err)
 				}
 				if err := r.Unsubscribe(ctx, named(name)); err != nil {
@@ -183,7 +247,7 @@ func concurrentChanges(t *testing.T, r stream.Registry) {
 				}
 			}
 			if i%2 == 0 {
-				if _, err := r.Subscribe(ctx, suiteStream, name); err != nil {
+				if _, err := r.Subscribe(ctx, named(name)); err != nil {
 					t.Errorf("Subscribe: %v", err)
 				}
 			}

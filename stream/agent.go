@@ -137,10 +137,9 @@ func (a *agent) ended() <-chan struct{} { return a.last().done }
 func (a *agent) ProducerID() string { return a.provider + "/" + a.queue.String() }
 
 // RosterChanged is the registry's notice. The loop takes it without delay.
-func (a *agent) RosterChanged(s QualifiedStreamID, r Roster) {
-	if run := a.last(); run != nil {
-		run.post(func() { run.rosterChanged(s.StreamID, r) })
-	}
+func (a *agent) RosterChanged(s QualifiedStreamID, r Roster) bool {
+	run := a.last()
+	return run != nil && run.post(func() { run.rosterChanged(s.StreamID, r) })
 }
 
 // pump polls once, or joins the poll that runs, and returns when it has ended:

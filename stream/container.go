@@ -22,14 +22,18 @@ type Container struct {
 	Time   time.Time           // when the queue took the container in; zero when it does not say
 	Header penstock.Header     // of the publishing call; applies to every event
 	Events []penstock.Envelope // 1 to MaxContainerEvents, in the order of publication
-	Raw    any                 // the adapter's own, for example a receipt; nil otherwise
+	// Attempts is how often the queue has handed the container out before this
+	// time, as far as it can tell; else 0. The attempts of its events go on
+	// from there.
+	Attempts int
+	Raw      any // the adapter's own, for example a receipt; nil otherwise
 }
 
 // ContainerCodec returns the codec of containers, "container/1": an envelope
 // that holds the stream and the header, whose payload is the number of events
 // and, for each, the length of its envelope and the envelope. Lengths and
-// numbers are unsigned varints. Token, Time and Raw are not stored: the queue
-// gives them back.
+// numbers are unsigned varints. Token, Time, Attempts and Raw are not stored:
+// the queue gives them back.
 func ContainerCodec() penstock.Codec[Container] { return containerCodec{} }
 
 type containerCodec struct{}

@@ -28,6 +28,8 @@ type delivery struct {
 	started  time.Time
 	attempts int // since started
 	err      error
+
+	notBefore time.Time // kept: not offered again before
 }
 
 func (d *delivery) current() bool { return !d.sub.removed && d.generation == d.sub.generation }
@@ -61,7 +63,7 @@ func (r *run) deliver(sub *subscription) {
 		}
 		d.containers = append(d.containers, c)
 	}
-	d.unpack(0)
+	d.unpack()
 	r.startDelivery(d)
 }
 
@@ -74,9 +76,9 @@ func (r *run) cursorFailed(sub *subscription, d *delivery, err error) {
 	r.retained[sub] = struct{}{}
 }
 
-// unpack makes an item of each event. Attempt counts the attempts made; the
-// worker that makes one raises it.
-func (d *delivery) unpack(attempts int) {
+// unpack makes an item of each event. Attempt counts the attempts made, from
+// what the queue knows of earlier ones; the worker that makes one raises it.
+func (d *delivery) unpack() {
 	n := 0
 	for i := range d.containers {
 		n += len(d.containers[i].Events)
@@ -87,7 +89,20 @@ func (d *delivery) unpack(attempts int) {
 		for j := range c.Events {
 			t := c.Token
 			t.Index = uint32(j)
-			d.items = append(d.items, Item{Token: t, Attempt: attempts, Event: &c.Events[j], From: c})
+			d.items = append(d.items, Item{Token: t, Attempt: c.Attempts, Event: &c.Events[j], From: c})
+		}
+	}
+}
+
+// unpackAgain makes items of all events anew, settled ones too: the consumer has
+// been asked anew since. Those that were not settled keep their attempts.
+func (d *delivery) unpackAgain() {
+	before := d.items
+	d.unpack()
+	for i, j := 0, 0; i < len(d.items) && j < len(before); i++ {
+		if d.items[i].Token == before[j].Token {
+			d.items[i].Attempt = before[j].Attempt
+			j++
 		}
 	}
 }
@@ -101,7 +116,7 @@ func (r *run) startDelivery(d *delivery) {
 	d.generation = d.sub.generation
 	d.request = d.sub.placed
 	d.stop, d.revoked, d.redo = make(chan struct{}), false, false
-	d.started, d.attempts, d.err = time.Now(), 0, nil
+	d.started, d.attempts, d.err, d.notBefore = time.Now(), 0, nil, time.Time{}
 	r.tryDeliver(d)
 }
 
@@ -236,7 +251,7 @@ func (r *run) endStale(d *delivery) {
 	case r.draining:
 		sub.kept = d // progress stays before it
 	default:
-		d.unpack(d.items[0].Attempt)
+		d.unpackAgain()
 		r.startDelivery(d)
 		return
 	}
@@ -264,16 +279,26 @@ func (r *run) rewound(d *delivery, at Position) {
 }
 
 // resumeRetained offers again what was kept, and asks again where a handshake
-// failed.
+// failed, unless a decision said to wait longer.
 func (r *run) resumeRetained() {
+	now := time.Now()
 	for sub := range r.retained {
-		delete(r.retained, sub)
+		early := false
 		if sub.again {
-			r.requestHandshake(sub)
+			if early = now.Before(sub.notBefore); !early {
+				r.requestHandshake(sub)
+			}
 		}
 		if d := sub.kept; d != nil && sub.inFlight == nil {
-			sub.kept = nil
-			r.startDelivery(d)
+			if now.Before(d.notBefore) {
+				early = true
+			} else {
+				sub.kept = nil
+				r.startDelivery(d)
+			}
+		}
+		if !early {
+			delete(r.retained, sub)
 		}
 	}
 }

@@ -11,25 +11,25 @@ import (
 // used up, and, for dead letters, hands them over. The subscription waits.
 func (r *run) deliveryFailed(d *delivery) {
 	f := Failure{Queue: r.queue, Subscription: d.sub.rec, Items: d.items, Err: d.err}
-	verdict := Retry
+	decided := Decision{Verdict: Retry}
 	r.spawn("failure handler", func(ctx context.Context) error {
 		v := r.failure.DeliveryFailed(ctx, f)
-		if v == DeadLetter {
+		if v.Verdict == DeadLetter {
 			if r.deadLetter == nil {
 				return &penstock.FieldError{Field: "DeadLetter", Reason: "is not configured, but the verdict was dead letter"}
 			}
-			if err := r.deadLetter(ctx, r.deadLetters(f)...); err != nil {
+			if err := r.deadLetter(ctx, r.deadLetters(f, v.Reason)...); err != nil {
 				return err
 			}
 		}
-		verdict = v
+		decided = v
 		return nil
-	}, func(err error) { r.verdictCame(d, verdict, err) })
+	}, func(err error) { r.verdictCame(d, decided, err) })
 }
 
 // deadLetters makes events of their own of the failed items: with stream,
 // attempts, origin and cause.
-func (r *run) deadLetters(f Failure) []penstock.Envelope {
+func (r *run) deadLetters(f Failure, reason string) []penstock.Envelope {
 	out := make([]penstock.Envelope, len(f.Items))
 	now := time.Now()
 	for i, it := range f.Items {
@@ -41,7 +41,7 @@ func (r *run) deadLetters(f Failure) []penstock.Envelope {
 			Partition: r.queue.Number,
 			Offset:    penstock.Offset(it.Token.Lo),
 			Group:     f.Subscription.Name,
-			Cause:     cause(f.Err),
+			Cause:     cause(reason, f.Err),
 			Time:      now,
 		}
 		out[i] = e
@@ -52,20 +52,20 @@ func (r *run) deadLetters(f Failure) []penstock.Envelope {
 // maxCause bounds the text of a cause, which must fit an envelope.
 const maxCause = 4 << 10
 
-func cause(err error) string {
-	if err == nil {
-		return ""
+func cause(reason string, err error) string {
+	s := reason
+	if err != nil {
+		if s != "" {
+			s += ": "
+		}
+		s += err.Error()
 	}
-	s := err.Error()
-	if len(s) > maxCause {
-		s = s[:maxCause]
-	}
-	return s
+	return s[:min(len(s), maxCause)]
 }
 
 // verdictCame applies a verdict, if the delivery is still the current one
 // (OR-105).
-func (r *run) verdictCame(d *delivery, v Verdict, err error) {
+func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 	switch {
 	case !d.current():
 		r.endStale(d)
@@ -78,9 +78,9 @@ func (r *run) verdictCame(d *delivery, v Verdict, err error) {
 		r.keep(d)
 		return
 	}
-	r.log.Error("delivery given up", r.about(d.sub, "verdict", v.String(), "events", len(d.items),
-		"token", d.items[0].Token.String(), "attempts", d.items[0].Attempt, "err", d.err)...)
-	switch v {
+	r.log.Error("delivery given up", r.about(d.sub, "verdict", decided.Verdict.String(), "events", len(d.items),
+		"token", d.items[0].Token.String(), "attempts", d.items[0].Attempt, "reason", decided.Reason, "err", d.err)...)
+	switch decided.Verdict {
 	case Skip:
 		r.stats.Skipped += uint64(len(d.items))
 		r.markFailed(d)
@@ -102,6 +102,7 @@ func (r *run) verdictCame(d *delivery, v Verdict, err error) {
 			}
 		})
 	default:
+		d.notBefore = time.Now().Add(decided.After)
 		r.keep(d)
 	}
 }

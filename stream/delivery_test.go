@@ -281,7 +281,7 @@ func TestFaultRemovesTheSubscription_ORC33(t *testing.T) {
 		if strings.Contains(c.offered(), "2") {
 			t.Error("a faulted subscription was delivered to")
 		}
-		_, err := g.registry.Subscribe(t.Context(), g.qualified("s"), "sub")
+		_, err := g.registry.Subscribe(t.Context(), SubscriptionRecord{Stream: g.qualified("s"), Name: "sub"})
 		want(t, "subscribing again is refused", errors.Is(err, ErrFaulted), true)
 		g.pump()
 		want(t, "cached", g.stats().Cached, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -48,16 +49,29 @@ type Failure struct {
 	Err          error  // the last error
 }
 
+// Decision is what a failure handler wants done. A Decision without a field
+// but the verdict is complete.
+type Decision struct {
+	Verdict Verdict
+	// After is for Retry: the items are offered, or the consumer asked, at the
+	// first poll after that time; 0 means at the next poll.
+	After time.Duration
+	// Reason is for DeadLetter, Skip and Fault: it is logged, and it goes into
+	// the Origin of a dead letter in front of the error. At most 4 KiB of both
+	// are kept.
+	Reason string
+}
+
 // FailureHandler decides what becomes of failures. It may block; the
 // subscription concerned waits. A handler that panics keeps the items, as with
 // Retry. Implementations must be safe for concurrent use.
 type FailureHandler interface {
 	// DeliveryFailed is told of items that could not be delivered within
 	// Config.MaxDeliveryTime.
-	DeliveryFailed(ctx context.Context, f Failure) Verdict
+	DeliveryFailed(ctx context.Context, f Failure) Decision
 	// SubscribeFailed is told of a subscription whose handshake failed, or that
 	// asked for a position that cannot be had.
-	SubscribeFailed(ctx context.Context, f Failure) Verdict
+	SubscribeFailed(ctx context.Context, f Failure) Decision
 }
 
 // defaultFailure is the policy of G-8: dead-letter if there is somewhere to
@@ -65,18 +79,18 @@ type FailureHandler interface {
 // any other is tried again.
 type defaultFailure struct{ deadLetter bool }
 
-func (d defaultFailure) DeliveryFailed(context.Context, Failure) Verdict {
+func (d defaultFailure) DeliveryFailed(context.Context, Failure) Decision {
 	if d.deadLetter {
-		return DeadLetter
+		return Decision{Verdict: DeadLetter}
 	}
-	return Skip
+	return Decision{Verdict: Skip}
 }
 
-func (defaultFailure) SubscribeFailed(_ context.Context, f Failure) Verdict {
+func (defaultFailure) SubscribeFailed(_ context.Context, f Failure) Decision {
 	for _, lost := range []error{ErrCacheMiss, penstock.ErrUnsupported, penstock.ErrInvalid, penstock.ErrOffsetOutOfRange} {
 		if errors.Is(f.Err, lost) {
-			return Fault
+			return Decision{Verdict: Fault}
 		}
 	}
-	return Retry
+	return Decision{Verdict: Retry}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -188,26 +189,26 @@ func (r *run) subscribeFailed(h *handshake) {
 	sub := h.sub
 	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err}
 	r.log.Error("subscription not attached", r.about(sub, "attempts", h.attempts, "err", h.err)...)
-	verdict := Retry
+	var decided Decision
 	r.spawn("failure handler", func(ctx context.Context) error {
-		verdict = r.failure.SubscribeFailed(ctx, f)
+		decided = r.failure.SubscribeFailed(ctx, f)
 		return nil
 	}, func(err error) {
 		if err != nil {
 			r.log.Error("failure handler failed; the subscription is tried again", r.about(sub, "err", err)...)
-			verdict = Retry
+			decided = Decision{Verdict: Retry}
 		}
 		if !h.current() {
 			r.endHandshake(h)
 			return
 		}
-		switch verdict {
+		switch decided.Verdict {
 		case Skip:
 			if r.reposition(sub, Position{}) == nil { // never refused
 				r.handshakeDone(h)
 			}
 		case Retry:
-			sub.again = true
+			sub.again, sub.notBefore = true, time.Now().Add(decided.After)
 			r.retained[sub] = struct{}{}
 			r.endHandshake(h)
 		default:

@@ -183,7 +183,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	c := before.successor(p.config.Name, deliver, at)
 	p.consumers[key] = c
 	p.mu.Unlock()
-	_, err := p.config.Registry.Subscribe(ctx, p.qualified(s), name)
+	_, err := p.config.Registry.Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
 	if err == nil {
 		return nil
 	}

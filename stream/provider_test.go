@@ -801,7 +801,7 @@ func TestBareEventsHaveTheirContainersTime(t *testing.T) {
 	one.Events[0].Value = []byte(`"1"`)
 	one.Time, two.Time = time.Unix(10, 0).UTC(), time.Unix(20, 0).UTC()
 	d := &delivery{containers: []Container{one, two}}
-	d.unpack(1)
+	d.unpack()
 	var seen []string
 	a, err := deliverTo(penstock.JSON[string](), func(_ context.Context, b penstock.Batch[string]) error {
 		for i, v := range b.All() {

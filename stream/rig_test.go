@@ -38,6 +38,9 @@ type rig struct {
 	verdict   func(Failure) Verdict
 	subFailed func(Failure) Verdict
 	dead      []penstock.Envelope
+
+	after         time.Duration // of each verdict of a delivery
+	verdictReason string
 }
 
 func newRig(t *testing.T, configure ...func(*rig, *agentConfig)) *rig {
@@ -45,7 +48,7 @@ func newRig(t *testing.T, configure ...func(*rig, *agentConfig)) *rig {
 	g.newCache = func() (Cache, error) { return NewSimpleCache(DefaultCapacity) }
 	g.script = func(int, int) ([]Container, error) { return nil, nil }
 	g.verdict = func(Failure) Verdict { return Skip }
-	g.subFailed = func(f Failure) Verdict { return defaultFailure{}.SubscribeFailed(context.Background(), f) }
+	g.subFailed = func(f Failure) Verdict { return defaultFailure{}.SubscribeFailed(context.Background(), f).Verdict }
 	c := agentConfig{
 		provider: "rig", queue: QueueID{Name: "rig"},
 		registry: g.registry, resolve: g.resolve, failure: g,
@@ -130,21 +133,21 @@ func (g *rig) lastProgress() string {
 	return "none"
 }
 
-func (g *rig) DeliveryFailed(_ context.Context, f Failure) Verdict {
+func (g *rig) DeliveryFailed(_ context.Context, f Failure) Decision {
 	g.mu.Lock()
 	f.Items = slices.Clone(f.Items)
 	g.failures = append(g.failures, f)
-	v := g.verdict
+	v, after, reason := g.verdict, g.after, g.verdictReason
 	g.mu.Unlock()
-	return v(f)
+	return Decision{Verdict: v(f), After: after, Reason: reason}
 }
 
-func (g *rig) SubscribeFailed(_ context.Context, f Failure) Verdict {
+func (g *rig) SubscribeFailed(_ context.Context, f Failure) Decision {
 	g.mu.Lock()
 	g.failures = append(g.failures, f)
 	v := g.subFailed
 	g.mu.Unlock()
-	return v(f)
+	return Decision{Verdict: v(f)}
 }
 
 func (g *rig) failed() []Failure {
@@ -173,7 +176,7 @@ func (g *rig) subscribe(stream, name string) *scriptConsumer {
 
 func (g *rig) announce(stream, name string) {
 	g.t.Helper()
-	if _, err := g.registry.Subscribe(context.Background(), g.qualified(stream), name); err != nil {
+	if _, err := g.registry.Subscribe(context.Background(), SubscriptionRecord{Stream: g.qualified(stream), Name: name}); err != nil {
 		g.t.Fatal(err)
 	}
 	synctest.Wait()

@@ -25,12 +25,13 @@ type subscription struct {
 	removed  bool
 	attached bool // a handshake has completed
 
-	request    uint64    // id of the latest handshake requested
-	placed     uint64    // id of the one that the position came from
-	pending    int       // handshakes in flight, superseded ones too
-	unresolved bool      // the latest one has not completed, or has failed
-	supersede  func()    // stops the latest one; nil when none is in flight
-	again      bool      // ask anew at the next poll
+	request    uint64 // id of the latest handshake requested
+	placed     uint64 // id of the one that the position came from
+	pending    int    // handshakes in flight, superseded ones too
+	unresolved bool   // the latest one has not completed, or has failed
+	supersede  func() // stops the latest one; nil when none is in flight
+	again      bool   // ask anew at the first poll that is not before notBefore
+	notBefore  time.Time
 	asked      time.Time // when the latest one was requested
 
 	generation uint64    // of the position; rises with each completed handshake and each rewind
@@ -67,7 +68,7 @@ func (r *run) requestHandshake(sub *subscription) {
 	r.busy[sub.entry] = struct{}{}
 	sub.request++
 	sub.unresolved = true
-	sub.again = false
+	sub.again, sub.notBefore = false, time.Time{}
 	if sub.supersede != nil {
 		sub.supersede()
 		sub.supersede = nil
