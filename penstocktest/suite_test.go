@@ -3,6 +3,7 @@ package penstocktest_test
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/penstocktest"
@@ -49,4 +50,16 @@ func TestSimpleCache(t *testing.T) {
 
 func TestMemoryRegistry(t *testing.T) {
 	penstocktest.Registry(t, func(*testing.T) stream.Registry { return stream.NewMemoryRegistry() })
+}
+
+func TestLogCache(t *testing.T) {
+	penstocktest.Cache(t, func(t *testing.T) stream.Cache {
+		c, err := stream.NewLogCache(stream.LogCacheConfig{
+			Evict: func(stream.CacheMeta, stream.CacheMeta, time.Time) bool { return true },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	})
 }

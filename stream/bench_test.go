@@ -59,29 +59,45 @@ func BenchmarkDelivery(b *testing.B) {
 	}
 }
 
-// BenchmarkCursorNext reads one stream among many: the cost must not depend on
-// how many there are (G-5).
+// BenchmarkCursorNext reads one stream that has 4,096 containers, alone or
+// among as many other streams as there is room for behind each of them: the
+// cost of a step must not depend on how many there are (G-5).
 func BenchmarkCursorNext(b *testing.B) {
-	for _, streams := range []int{1, 10, 1000} {
-		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
-			b.ReportAllocs()
-			c := newCache(b, DefaultCapacity)
-			for i := uint64(1); i <= DefaultCapacity; i++ {
-				mustAdd(b, c, box(fmt.Sprint(i%uint64(streams)), i))
-			}
-			id := box("0", 0).Stream
-			cur, err := c.Cursor(id, Position{Kind: PositionEarliest})
-			if err != nil {
-				b.Fatal(err)
-			}
-			for b.Loop() {
-				if _, ok, _ := cur.Next(); !ok {
-					cur.Close()
-					if cur, err = c.Cursor(id, Position{Kind: PositionEarliest}); err != nil {
-						b.Fatal(err)
+	for _, streams := range []int{1, 1000, 100_000} {
+		for _, kind := range []string{"simple", "log"} {
+			b.Run(fmt.Sprintf("%s/streams=%d", kind, streams), func(b *testing.B) {
+				b.ReportAllocs()
+				const own = DefaultCapacity
+				others := streams - 1
+				var c Cache = newCache(b, own+others)
+				if kind == "log" {
+					c = newLogCache(b, LogCacheConfig{MaxBytes: 1 << 30})
+				}
+				token, other := uint64(0), 0
+				for i := range own {
+					token++
+					mustAdd(b, c, box("0", token))
+					for ; other < others*(i+1)/own; other++ {
+						token++
+						mustAdd(b, c, box(fmt.Sprint("other", other), token))
 					}
 				}
-			}
-		})
+				id := box("0", 0).Stream
+				cur, err := c.Cursor(id, Position{Kind: PositionEarliest})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					if _, ok, _ := cur.Next(); !ok {
+						b.StopTimer()
+						cur.Close()
+						if cur, err = c.Cursor(id, Position{Kind: PositionEarliest}); err != nil {
+							b.Fatal(err)
+						}
+						b.StartTimer()
+					}
+				}
+			})
+		}
 	}
 }

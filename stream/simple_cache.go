@@ -29,38 +29,17 @@ const pressureBuckets = 10
 // the list of a stream holds exactly the cached containers of that stream, in
 // order; 0 <= Len <= capacity.
 type SimpleCache struct {
+	shelf
 	capacity int
 	size     int // containers per bucket
 	buckets  []*bucket
 	spare    *bucket // one dropped bucket, kept for the next one
-	streams  map[penstock.StreamID]*posting
-	count    int
-	newest   penstock.Token // of the container added last
-	added    bool           // newest is set
-	purged   penstock.Token // of the container dropped last
-	dropped  bool           // purged is set
+	number   uint64  // of the container added last
 }
 
 type bucket struct {
 	items []item // never grows beyond its first capacity: pointers stay valid
 	holds int
-}
-
-type item struct {
-	c            Container
-	before       penstock.Token
-	hasBefore    bool
-	failed       bool
-	in           *bucket
-	older, newer *item // of the same stream
-}
-
-// posting lists the cached containers of one stream. It lives while it has a
-// container or a cursor.
-type posting struct {
-	id         penstock.StreamID
-	head, tail *item
-	cursors    int
 }
 
 // NewSimpleCache returns an empty cache for up to capacity containers. The
@@ -72,7 +51,7 @@ func NewSimpleCache(capacity int) (*SimpleCache, error) {
 	return &SimpleCache{
 		capacity: capacity,
 		size:     max(capacity/pressureBuckets, 1),
-		streams:  map[penstock.StreamID]*posting{},
+		shelf:    shelf{streams: map[penstock.StreamID]*posting{}},
 	}, nil
 }
 
@@ -93,13 +72,8 @@ func (s *SimpleCache) Add(batch []Container) error {
 	if s.count+len(batch) > s.capacity {
 		return fmt.Errorf("cache holds %d of %d containers, %d more do not fit: %w", s.count, s.capacity, len(batch), penstock.ErrFull)
 	}
-	last, any := s.newest, s.added
-	for i := range batch {
-		t := containerToken(batch[i].Token)
-		if any && t.Compare(last) <= 0 {
-			return &penstock.FieldError{Field: "Token", Reason: fmt.Sprintf("%s does not rise above %s", t, last)}
-		}
-		last, any = t, true
+	if err := s.check(batch); err != nil {
+		return err
 	}
 	for i := range batch {
 		s.append(batch[i])
@@ -108,20 +82,10 @@ func (s *SimpleCache) Add(batch []Container) error {
 }
 
 func (s *SimpleCache) append(c Container) {
-	c.Token = containerToken(c.Token)
 	b := s.newestBucket()
-	b.items = append(b.items, item{c: c, in: b, before: s.newest, hasBefore: s.added})
-	it := &b.items[len(b.items)-1]
-	p := s.posting(c.Stream)
-	it.older = p.tail
-	if p.tail == nil {
-		p.head = it
-	} else {
-		p.tail.newer = it
-	}
-	p.tail = it
-	s.newest, s.added = c.Token, true
-	s.count++
+	b.items = append(b.items, item{holds: &b.holds})
+	s.number++
+	s.link(&b.items[len(b.items)-1], c, s.number)
 }
 
 func (s *SimpleCache) newestBucket() *bucket {
@@ -135,22 +99,6 @@ func (s *SimpleCache) newestBucket() *bucket {
 	}
 	s.buckets = append(s.buckets, b)
 	return b
-}
-
-func (s *SimpleCache) posting(id penstock.StreamID) *posting {
-	p := s.streams[id]
-	if p == nil {
-		p = &posting{id: id}
-		s.streams[id] = p
-	}
-	return p
-}
-
-// forget drops a posting that nothing refers to.
-func (s *SimpleCache) forget(p *posting) {
-	if p.head == nil && p.cursors == 0 {
-		delete(s.streams, p.id)
-	}
 }
 
 // Purge drops whole buckets, oldest first, while they hold no cursor and no
@@ -183,50 +131,11 @@ func (s *SimpleCache) Purge() []Container {
 	return done
 }
 
-// unlink takes the oldest container of the cache out of its stream's list.
-func (s *SimpleCache) unlink(it *item) {
-	p := s.streams[it.c.Stream]
-	p.head = it.newer
-	if p.head == nil {
-		p.tail = nil
-		s.forget(p)
-	} else {
-		p.head.older = nil
-	}
-	s.purged, s.dropped = it.c.Token, true
-	s.count--
-}
-
 // Cursor opens a cursor over one stream. On an empty cache, and for a position
 // newer than everything, the cursor waits for the position; one at or below
 // what was dropped is a miss also when the cache is empty.
 func (s *SimpleCache) Cursor(id penstock.StreamID, at Position) (Cursor, error) {
-	c := &simpleCursor{cache: s}
-	switch at.Kind {
-	case PositionEarliest:
-	case PositionLatest:
-		c.want, c.strict = s.newest, s.added
-	case PositionAt, PositionAfter:
-		c.want, c.strict = containerToken(at.Token), at.Kind == PositionAfter
-		if s.misses(c.want, c.strict) {
-			return nil, &CacheMissError{Stream: id, Requested: at.Token, Low: s.lowest(), High: s.newest}
-		}
-	default:
-		return nil, &penstock.FieldError{Field: "at", Reason: at.String() + " is not a place in a cache"}
-	}
-	c.p = s.posting(id)
-	c.p.cursors++
-	c.locate()
-	return c, nil
-}
-
-// misses reports whether containers at or after the position may be gone.
-func (s *SimpleCache) misses(t penstock.Token, strict bool) bool {
-	if s.dropped {
-		order := t.Compare(s.purged)
-		return order < 0 || order == 0 && !strict
-	}
-	return s.count > 0 && t.Compare(s.lowest()) < 0
+	return s.open(id, at, s.lowest())
 }
 
 // lowest is the oldest container kept, or the newest one dropped.
@@ -235,125 +144,4 @@ func (s *SimpleCache) lowest() penstock.Token {
 		return s.buckets[0].items[0].c.Token
 	}
 	return s.purged
-}
-
-// simpleCursor stands at a container, or at the end, where it waits for the
-// first container at (or, if strict, after) a token.
-type simpleCursor struct {
-	cache     *SimpleCache
-	p         *posting
-	at        *item // nil at the end
-	want      penstock.Token
-	strict    bool
-	protected *item // where the protected group began
-	closed    bool
-}
-
-// locate moves a cursor at the end to the first container it waits for. It
-// walks back from the newest container of the stream, so its cost is the
-// number of containers that are new to it.
-func (c *simpleCursor) locate() {
-	var found *item
-	for it := c.p.tail; it != nil; it = it.older {
-		order := it.c.Token.Compare(c.want)
-		if order < 0 || order == 0 && c.strict {
-			break
-		}
-		found = it
-	}
-	c.stand(found)
-}
-
-// stand moves the cursor's hold.
-func (c *simpleCursor) stand(at *item) {
-	if at != nil {
-		at.in.holds++
-	}
-	if c.at != nil {
-		c.at.in.holds--
-	}
-	c.at = at
-}
-
-func (c *simpleCursor) Next() (Container, bool, error) {
-	if c.closed {
-		return Container{}, false, fmt.Errorf("cursor of stream %s: %w", c.p.id, penstock.ErrClosed)
-	}
-	if c.at == nil {
-		c.locate()
-	}
-	if c.at == nil {
-		return Container{}, false, nil
-	}
-	out := c.at.c
-	c.want, c.strict = out.Token, true
-	c.stand(c.at.newer)
-	return out, true, nil
-}
-
-func (c *simpleCursor) Peek() (Peeked, bool) {
-	if c.closed {
-		return Peeked{}, false
-	}
-	if c.at == nil {
-		c.locate()
-	}
-	if c.at == nil {
-		return Peeked{}, false
-	}
-	return Peeked{Token: c.at.c.Token, Before: c.at.before, HasBefore: c.at.hasBefore}, true
-}
-
-func (c *simpleCursor) Refresh(penstock.Token) {
-	if !c.closed && c.at == nil {
-		c.locate()
-	}
-}
-
-func (c *simpleCursor) Protect() func() {
-	if c.protected != nil {
-		panic("stream: Cursor.Protect: the cursor already protects a group")
-	}
-	if c.at == nil {
-		c.locate()
-	}
-	it := c.at
-	if c.closed || it == nil {
-		return func() {}
-	}
-	c.protected = it
-	b := it.in
-	b.holds++
-	released := false
-	return func() {
-		if released {
-			return
-		}
-		released = true
-		b.holds--
-		if c.protected == it {
-			c.protected = nil
-		}
-	}
-}
-
-func (c *simpleCursor) Fail(t penstock.Token) error {
-	t = containerToken(t)
-	for it := c.protected; it != nil && it != c.at; it = it.newer {
-		if it.c.Token == t {
-			it.failed = true
-			return nil
-		}
-	}
-	return fmt.Errorf("container %s is not under the cursor's protection: %w", t, penstock.ErrNotFound)
-}
-
-func (c *simpleCursor) Close() {
-	if c.closed {
-		return
-	}
-	c.closed = true
-	c.stand(nil)
-	c.p.cursors--
-	c.cache.forget(c.p)
 }

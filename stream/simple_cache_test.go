@@ -20,14 +20,14 @@ func newCache(t testing.TB, capacity int) *SimpleCache {
 	return c
 }
 
-func mustAdd(t testing.TB, c *SimpleCache, batch ...Container) {
+func mustAdd(t testing.TB, c Cache, batch ...Container) {
 	t.Helper()
 	if err := c.Add(batch); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func cursorOf(t testing.TB, c *SimpleCache, stream string, at Position) Cursor {
+func cursorOf(t testing.TB, c Cache, stream string, at Position) Cursor {
 	t.Helper()
 	cur, err := c.Cursor(penstock.StreamID{Namespace: "n", Key: stream}, at)
 	if err != nil {
