@@ -9,8 +9,10 @@ import "math"
 // By [Outlet.Where] a consumer gets a part of the events; the rest costs it no
 // demand. Without a consumer, events wait.
 //
-// The consumers share the producer's memory, and each gets a copy of its batch:
-// what it changes there the others do not see.
+// The consumers read one batch, which goes back to the producer when the last
+// of them is done with it: nothing is copied. A gate whose input and output are
+// of one type may change its input, and gets a copy of it; what it changes the
+// others do not see. Everybody else reads only, as [NewSink] says.
 func Broadcast[T any]() Dispatcher[T] {
 	return Dispatcher[T]{make: func() router[T] { return &broadcast[T]{} }}
 }

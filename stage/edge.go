@@ -24,7 +24,8 @@ type slab[T any] struct {
 
 // A packet is one delivery: the events [from, to) of a slab. whole says that
 // no other packet or piece refers to the slab, so that it may be forwarded;
-// shared that others get the same events, so that nobody may change them.
+// shared that others get the same events, so that nobody may change them: who
+// may change its input gets a copy.
 type packet[T any] struct {
 	slab          *slab[T]
 	from, to      int
@@ -55,6 +56,7 @@ type edge[T any] struct {
 	mode      Mode
 	manual    bool                    // asked for by Subscription.Ask alone, or by the consumer's own rules
 	clears    bool                    // consumed events are cleared, so that they pin nothing
+	changes   bool                    // the consumer may change what it gets
 	partition int                     // as the producer's handle said, -1 for none
 	where     func(T) bool            // nil: everything
 	swap      func(*slab[T]) *slab[T] // ends the consumer's hold on a forwarded slab, returns an empty one
@@ -97,7 +99,7 @@ type consumerHalf[T any] struct {
 	moved     bool   // the slab at head now belongs to the consumer's outlet
 	spoilt    bool   // an error may refer to the slab at head: it is not used again
 	done      bool   // the end was taken, or the edge given up
-	copied    []T    // the chunk in hands, when its packet is shared
+	copied    []T    // the chunk in hands, when its packet is shared and the consumer may change it
 }
 
 func newEdge[T any](from Outlet[T], to *inlet[T], sub *Subscription) *edge[T] {
@@ -105,6 +107,7 @@ func newEdge[T any](from Outlet[T], to *inlet[T], sub *Subscription) *edge[T] {
 	e := &edge[T]{
 		ring: make([]packet[T], size), sub: sub, mode: sub.mode, manual: sub.manual || to.owned,
 		clears: from.o.clears, partition: from.partition - 1, where: from.where, swap: to.swap,
+		changes: to.changes,
 	}
 	e.window = sub.window
 	return e
@@ -202,15 +205,15 @@ func (e *edge[T]) reason() error {
 
 // chunk returns the events of p for the next callback (ST-17), in manual mode
 // the whole delivery. The slice ends where the chunk ends, so that appending to
-// it cannot reach the next one. The events of a shared packet are copied, so
-// that changing them changes nothing for others.
+// it cannot reach the next one. The events of a shared packet are lent to all
+// its consumers at once; one that may change them works on a copy.
 func (e *edge[T]) chunk(p *packet[T]) []T {
 	from := p.from + e.at
 	to := p.to
 	if !e.manual {
 		to = from + e.window.Chunk(p.to-from)
 	}
-	if p.shared {
+	if p.shared && e.changes {
 		e.copied = append(e.copied[:0], p.slab.buf[from:to]...)
 		return e.copied[: to-from : to-from]
 	}
@@ -221,10 +224,10 @@ func (e *edge[T]) chunk(p *packet[T]) []T {
 // returns what to ask for now.
 func (e *edge[T]) took(p *packet[T], n int) (ask int) {
 	if e.clears && !e.moved {
-		if p.shared {
-			clear(e.copied)
-		} else {
+		if !p.shared {
 			clear(p.slab.buf[p.from+e.at : p.from+e.at+n])
+		} else if e.changes {
+			clear(e.copied)
 		}
 	}
 	e.at += n

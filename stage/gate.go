@@ -20,8 +20,10 @@ type Gate[In, Out any] struct {
 
 // NewGate returns a gate. f gets the events of one subscription in order, in
 // batches of at most max - min, and emits to out; one call at a time. The
-// input slice is borrowed: it is valid until f returns; elements may be kept,
-// and changed in place when they are then forwarded. ctx is as for [NewSink].
+// input slice is borrowed: it is valid until f returns; elements may be kept.
+// Where In and Out are one type f may change the slice in place, and forward
+// it; else it reads only, for other stages may read the same batch ([Broadcast]).
+// ctx is as for [NewSink].
 //
 // Returning [Done] ends the gate normally, any other error abnormally: what
 // the call had emitted goes out first. A panic, runtime.Goexit too, becomes a
@@ -31,7 +33,7 @@ func NewGate[In, Out any](name string, f func(ctx context.Context, in []In, out 
 	b.callback(f != nil)
 	g := &Gate[In, Out]{in: newInlet[In](b), out: newOutlet[Out](b), f: f}
 	if g.self, _ = any(&g.in).(*inlet[Out]); g.self != nil {
-		g.self.swap = g.swap
+		g.self.swap, g.in.changes = g.swap, true
 	}
 	b.self = g
 	return g

@@ -9,7 +9,7 @@ import "context"
 // Map returns a gate that emits f(v) for every v. f is called once per event,
 // in order. For a large T, [MapPtr] copies less.
 func Map[In, Out any](f func(In) Out, opts ...Option) *Gate[In, Out] {
-	return helper("map", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
+	return reader("map", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
 		to := out.Grow(len(in))
 		for i := range to {
 			to[i] = f(in[i])
@@ -18,10 +18,11 @@ func Map[In, Out any](f func(In) Out, opts ...Option) *Gate[In, Out] {
 	}, opts)
 }
 
-// MapPtr is [Map] without copies: f reads *in and writes *out, whose content is
-// unspecified until then. Neither pointer may be kept.
+// MapPtr is [Map] without copies: f reads *in, which it must not change, and
+// writes *out, whose content is unspecified until then. Neither pointer may be
+// kept.
 func MapPtr[In, Out any](f func(in *In, out *Out), opts ...Option) *Gate[In, Out] {
-	return helper("map", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
+	return reader("map", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
 		to := out.Grow(len(in))
 		for i := range to {
 			f(&in[i], &to[i])
@@ -34,7 +35,7 @@ func MapPtr[In, Out any](f func(in *In, out *Out), opts ...Option) *Gate[In, Out
 // every v; there may be none. They are copied: the slice stays f's, and may be
 // used again in its next call.
 func FlatMap[In, Out any](f func(In) []Out, opts ...Option) *Gate[In, Out] {
-	return helper("flatmap", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
+	return reader("flatmap", f != nil, func(_ context.Context, in []In, out *Output[Out]) error {
 		for i := range in {
 			out.EmitAll(f(in[i])...)
 		}
@@ -65,5 +66,12 @@ func helper[In, Out any](name string, given bool, f func(context.Context, []In, 
 	g := NewGate(name, f, opts...)
 	g.in.helper, g.in.auto = true, true
 	g.in.callback(given)
+	return g
+}
+
+// reader is helper for an f that leaves its input as it is.
+func reader[In, Out any](name string, given bool, f func(context.Context, []In, *Output[Out]) error, opts []Option) *Gate[In, Out] {
+	g := helper(name, given, f, opts)
+	g.in.changes = false
 	return g
 }

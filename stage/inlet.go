@@ -28,6 +28,8 @@ type inlet[T any] struct {
 	gone  bool // some of edges are done
 	owned bool // the stage asks by rules of its own, not by the window
 
+	changes bool // the callback may change what it gets
+
 	swap         func(*slab[T]) *slab[T] // of the gate whose input it is; see edge
 	onSubscribed func(*Subscription)
 	onCancelled  func(*Subscription, error) error

@@ -11,9 +11,10 @@ type Sink[T any] struct {
 }
 
 // NewSink returns a sink. f gets the events of one subscription in order, in
-// batches of at most max - min; one call at a time. The slice is borrowed: it
-// is valid until f returns; elements may be kept. f may block: that is what
-// sets the pace. ctx carries the values of the graph's context; it ends when
+// batches of at most max - min; one call at a time. The slice is borrowed, and
+// read only: it is valid until f returns, and other consumers may read the same
+// batch meanwhile ([Broadcast]); f copies what it wants to sort or change
+// (slices.Clone). Elements may be kept. f may block: that is what sets the pace. ctx carries the values of the graph's context; it ends when
 // the graph is aborted or a drain deadline has passed, not when a drain begins.
 //
 // Returning nil settles the batch. [Done] ends the sink normally; any other

@@ -43,7 +43,7 @@ var stageRows = []row{
 	{
 		name: "stage/broadcast4", baseline: "chans of shared recycled batches", events: stageEvents, steady: true,
 		open: broadcastRow(narrow, byDefault), goal: measure.Goal{Goal: 0.8},
-		text: "Source, a gate that changes its input in place and broadcasts, four sinks, on int64, demand 1000/750: six goroutines. An event is one of the source's. Baseline: six goroutines; the gate sends each recycled batch of 250 to four channels, and the sink that is done with it last gives it back; nothing keeps a sink from changing what the others see, which a stage's consumers can rely on.",
+		text: "Source, a gate that changes its input in place and broadcasts, four sinks, on int64, demand 1000/750: six goroutines. An event is one of the source's. Baseline: six goroutines; the gate sends each recycled batch of 250 to four channels, and the sink that is done with it last gives it back.",
 	},
 	{
 		name: "stage/broadcast4/64B", baseline: "chans of shared recycled batches", events: stageEvents, steady: true,
