@@ -17,7 +17,11 @@ type agentConfig struct {
 	newReceiver     func() (Receiver, error)
 	newCache        func() (Cache, error)
 	registry        Registry
-	resolve         func(SubscriptionRecord) (Consumer, error)
+	resolve         func(context.Context, SubscriptionRecord) (Consumer, error)
+	implicit        func(penstock.StreamID) []SubscriptionRecord // declared ones, by name; must not be changed
+	filter          Filter                                       // nil: none
+	filterErrors    FilterPolicy
+	onMiss          MissPolicy
 	failure         FailureHandler
 	deadLetter      func(context.Context, ...penstock.Envelope) error // nil: none
 	rewindable      bool

@@ -34,6 +34,23 @@ type Config struct {
 	// and again when it fails. Nil: none.
 	DeadLetter func(ctx context.Context, events ...penstock.Envelope) error
 
+	// Subscriptions says which kinds of subscriptions there are; both by default.
+	Subscriptions SubscriptionKinds
+	// Filter decides which events each subscription gets. Nil: all, and nothing
+	// is evaluated. FilterErrors says what becomes of an event whose filter
+	// fails; it is delivered by default.
+	Filter       Filter
+	FilterErrors FilterPolicy
+	// OnMiss says what becomes of a subscription whose place is no longer in the
+	// cache; it stays by default.
+	OnMiss MissPolicy
+	// Unattached says what becomes of a stored subscription that nobody in this
+	// process handles; it is held by default. OnUnattached, unless nil, is called
+	// first, each time that the agent looks for its consumer, and may subscribe
+	// it; an error is tried again after the delivery backoff.
+	Unattached   UnattachedPolicy
+	OnUnattached func(ctx context.Context, r SubscriptionRecord) error
+
 	GroupSize       int           // 1; containers per delivery, all of one stream
 	Poll            time.Duration // 100 ms; how often a queue is read that does not say when data comes
 	InitTimeout     time.Duration // 5 s; for a receiver's Init
@@ -94,6 +111,18 @@ func (c *Config) validate() error {
 }
 
 func (c *Config) fillParts() error {
+	for _, f := range []struct {
+		name   string
+		value  uint8
+		values int
+	}{
+		{"Subscriptions", uint8(c.Subscriptions), 3}, {"FilterErrors", uint8(c.FilterErrors), 2},
+		{"OnMiss", uint8(c.OnMiss), 4}, {"Unattached", uint8(c.Unattached), 3},
+	} {
+		if int(f.value) >= f.values {
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is unknown", f.value)}
+		}
+	}
 	if c.DeliveryBackoff == nil {
 		c.DeliveryBackoff = Exponential{Min: time.Second, Max: 30 * time.Second, Step: time.Second}
 	}

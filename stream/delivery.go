@@ -17,8 +17,10 @@ type delivery struct {
 	request    uint64 // of the handshake that the position came from
 	cursor     Cursor
 	containers []Container
-	items      []Item // not settled yet
-	release    func() // ends the protection; can be called again
+	items      []Item      // not settled yet
+	rest       []Container // read under the same protection, of groups to come
+	sifted     bool        // rest has been through the filter, or there is none
+	release    func()      // ends the protection; can be called again
 	safe       penstock.Token
 	hasSafe    bool // safe: everything before the group was processed
 
@@ -44,15 +46,15 @@ func (d *delivery) revoke() {
 // deliver starts the next delivery of a subscription, if there is something
 // and none is under way (OR-86).
 func (r *run) deliver(sub *subscription) {
-	if !sub.attached || sub.removed || sub.inFlight != nil || sub.kept != nil || r.draining || sub.entry.state != registered {
+	if !sub.attached || sub.removed || sub.inFlight != nil || sub.kept != nil || sub.missed != nil || r.draining || sub.entry.state != registered {
 		return
 	}
 	next, more := sub.cursor.Peek()
 	if !more {
 		return
 	}
-	d := &delivery{sub: sub, cursor: sub.cursor, safe: next.Before, hasSafe: next.HasBefore, release: sub.cursor.Protect()}
-	for len(d.containers) < r.groupSize {
+	d := &delivery{sub: sub, cursor: sub.cursor, safe: next.Before, hasSafe: next.HasBefore, release: sub.cursor.Protect(), sifted: r.filter == nil}
+	for limit := r.scan(); len(d.rest) < limit; {
 		c, ok, err := sub.cursor.Next()
 		if err != nil {
 			r.cursorFailed(sub, d, err)
@@ -61,19 +63,9 @@ func (r *run) deliver(sub *subscription) {
 		if !ok {
 			break
 		}
-		d.containers = append(d.containers, c)
+		d.rest = append(d.rest, c)
 	}
-	d.unpack()
 	r.startDelivery(d)
-}
-
-// cursorFailed keeps the position and asks the consumer anew at the next poll;
-// nothing is passed over (OR-96).
-func (r *run) cursorFailed(sub *subscription, d *delivery, err error) {
-	r.log.Error("cursor failed; the subscription waits", r.about(sub, "err", err)...)
-	d.release()
-	sub.unresolved, sub.again = true, true
-	r.retained[sub] = struct{}{}
 }
 
 // unpack makes an item of each event. Attempt counts the attempts made, from
@@ -107,8 +99,8 @@ func (d *delivery) unpackAgain() {
 	}
 }
 
-// startDelivery begins the attempts of a group; the caller has checked that
-// the agent does not drain.
+// startDelivery begins the attempts of a group, or goes on where they were given
+// up; the caller has checked that the agent does not drain.
 func (r *run) startDelivery(d *delivery) {
 	r.latch.enter()
 	r.delivering++
@@ -116,6 +108,17 @@ func (r *run) startDelivery(d *delivery) {
 	d.generation = d.sub.generation
 	d.request = d.sub.placed
 	d.stop, d.revoked, d.redo = make(chan struct{}), false, false
+	switch {
+	case !d.sifted:
+		r.sift(d)
+	case len(d.items) == 0:
+		r.nextGroup(d)
+	default:
+		r.firstTry(d)
+	}
+}
+
+func (r *run) firstTry(d *delivery) {
 	d.started, d.attempts, d.err, d.notBefore = time.Now(), 0, nil, time.Time{}
 	r.tryDeliver(d)
 }
@@ -125,6 +128,7 @@ func (r *run) startDelivery(d *delivery) {
 // (OR-140).
 func (r *run) tryDeliver(d *delivery) {
 	var answer Answer
+	unattended := false
 	rec, n := d.sub.rec, d.attempts
 	offer := Delivery{Subscription: rec, Queue: r.queue, Request: d.request, Items: d.items}
 	d.attempts++
@@ -137,16 +141,24 @@ func (r *run) tryDeliver(d *delivery) {
 				return errExpired
 			}
 		}
-		consumer, err := r.resolve(rec)
+		consumer, err := r.resolve(ctx, rec)
 		if err != nil {
 			return err
 		}
+		_, unattended = consumer.(dropConsumer)
 		for i := range d.items { // the loop leaves them alone during an attempt
 			d.items[i].Attempt++
 		}
 		answer, err = consumer.Deliver(ctx, &offer)
 		return err
-	}, func(err error) { r.attemptEnded(d, answer, err) })
+	}, func(err error) {
+		if unattended && d.current() {
+			r.stats.Unattended += uint64(len(d.items))
+			r.settled(d)
+			return
+		}
+		r.attemptEnded(d, answer, err)
+	})
 }
 
 func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
@@ -157,6 +169,9 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.endDelivery(d)
 		d.release()
 		r.gone(d.sub)
+	case errors.Is(err, errUnattached):
+		d.err = err
+		r.keep(d)
 	case err == nil && answer.Rewind.Kind != PositionNone:
 		r.rewound(d, answer.Rewind)
 	case err == nil && len(answer.Failed) == 0:
@@ -219,8 +234,14 @@ func (r *run) endDelivery(d *delivery) {
 	r.latch.leave()
 }
 
-// settled ends a group whose every item is settled or passed.
+// settled ends a group whose every item is settled or passed. The next one may
+// have been read with it.
 func (r *run) settled(d *delivery) {
+	if len(d.rest) > 0 {
+		r.pumping.unreported++
+		r.nextGroup(d)
+		return
+	}
 	r.endDelivery(d)
 	d.release()
 	r.deliver(d.sub)
@@ -251,7 +272,9 @@ func (r *run) endStale(d *delivery) {
 	case r.draining:
 		sub.kept = d // progress stays before it
 	default:
-		d.unpackAgain()
+		if len(d.items) > 0 {
+			d.unpackAgain()
+		}
 		r.startDelivery(d)
 		return
 	}
@@ -275,6 +298,7 @@ func (r *run) rewound(d *delivery, at Position) {
 		r.deliveryFailed(d)
 		return
 	}
+	d.rest = nil // read again from there
 	r.settled(d)
 }
 

@@ -7,9 +7,24 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// deliveryFailed asks the failure handler what becomes of items whose time is
-// used up, and, for dead letters, hands them over. The subscription waits.
+// deliveryFailed tells the consumer of items whose time is used up, asks the
+// failure handler what becomes of them, and, for dead letters, hands them over.
+// The subscription waits.
 func (r *run) deliveryFailed(d *delivery) {
+	n := Notice{Kind: NoticeDeliveryFailed, Token: d.items[0].Token, Events: len(d.items), Err: d.err}
+	r.notify(d.sub, n, func() {
+		switch {
+		case !d.current():
+			r.endStale(d)
+		case r.ctx.Err() != nil:
+			r.cut(d)
+		default:
+			r.decide(d)
+		}
+	})
+}
+
+func (r *run) decide(d *delivery) {
 	f := Failure{Queue: r.queue, Subscription: d.sub.rec, Items: d.items, Err: d.err}
 	decided := Decision{Verdict: Retry}
 	r.spawn("failure handler", func(ctx context.Context) error {
@@ -82,14 +97,16 @@ func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 		"token", d.items[0].Token.String(), "attempts", d.items[0].Attempt, "reason", decided.Reason, "err", d.err)...)
 	switch decided.Verdict {
 	case Skip:
-		r.stats.Skipped += uint64(len(d.items))
-		r.markFailed(d)
-		r.settled(d)
+		r.skip(d)
 	case DeadLetter:
 		r.stats.DeadLettered += uint64(len(d.items))
 		r.settled(d)
 	case Fault:
-		r.fault(d.sub, func(done bool) {
+		if d.sub.rec.Implicit { // never faulted (OR-106)
+			r.skip(d)
+			return
+		}
+		r.fault(d.sub, d.current, d.err, func(done bool) {
 			switch {
 			case done:
 				r.endDelivery(d)
@@ -105,6 +122,12 @@ func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 		d.notBefore = time.Now().Add(decided.After)
 		r.keep(d)
 	}
+}
+
+func (r *run) skip(d *delivery) {
+	r.stats.Skipped += uint64(len(d.items))
+	r.markFailed(d)
+	r.settled(d)
 }
 
 // markFailed keeps the containers of skipped items out of the purge list, so

@@ -42,7 +42,7 @@ func (r *run) abandon() bool {
 			}
 			r.left += len(d.items)
 			r.log.Error("consumer left behind; it has not returned although its context has ended",
-				r.about(sub, "events", len(d.items), "token", d.items[0].Token.String(), "since", d.started)...)
+				r.about(sub, "events", len(d.items), "behind", d.safe.String(), "since", d.started)...)
 		}
 	}
 	r.log.Error("drain given up; the agent does not start again before what was left behind has returned", r.fields("events", r.left)...)

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -27,6 +28,8 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 	case errors.Is(err, ErrConsumerGone):
 		r.gone(h.sub)
 		r.endHandshake(h)
+	case errors.Is(err, errUnattached):
+		r.hold(h)
 	case r.ctx.Err() != nil: // a drain was cut: the position stays unresolved
 		r.endHandshake(h)
 	case errors.Is(err, errExpired):
@@ -51,7 +54,7 @@ func (r *run) endHandshake(h *handshake) {
 // it.
 func (r *run) handshakeDone(h *handshake) {
 	sub := h.sub
-	sub.unresolved, sub.attached, sub.placed = false, true, h.request
+	sub.unresolved, sub.attached, sub.placed, sub.held = false, true, h.request, false
 	delete(r.retained, sub)
 	if sub.kept != nil {
 		r.retained[sub] = struct{}{}
@@ -189,59 +192,80 @@ func (r *run) subscribeFailed(h *handshake) {
 	sub := h.sub
 	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err}
 	r.log.Error("subscription not attached", r.about(sub, "attempts", h.attempts, "err", h.err)...)
-	var decided Decision
-	r.spawn("failure handler", func(ctx context.Context) error {
-		decided = r.failure.SubscribeFailed(ctx, f)
-		return nil
-	}, func(err error) {
-		if err != nil {
-			r.log.Error("failure handler failed; the subscription is tried again", r.about(sub, "err", err)...)
-			decided = Decision{Verdict: Retry}
-		}
+	r.notify(sub, Notice{Kind: NoticeAttachFailed, Err: h.err}, func() {
 		if !h.current() {
 			r.endHandshake(h)
 			return
 		}
-		switch decided.Verdict {
-		case Skip:
-			if r.reposition(sub, Position{}) == nil { // never refused
-				r.handshakeDone(h)
+		decided := Decision{Verdict: Retry}
+		r.spawn("failure handler", func(ctx context.Context) error {
+			decided = r.failure.SubscribeFailed(ctx, f)
+			return nil
+		}, func(err error) {
+			if err != nil {
+				r.log.Error("failure handler failed; the subscription is tried again", r.about(sub, "err", err)...)
+				decided = Decision{Verdict: Retry}
 			}
-		case Retry:
-			sub.again, sub.notBefore = true, time.Now().Add(decided.After)
-			r.retained[sub] = struct{}{}
-			r.endHandshake(h)
-		default:
-			r.fault(sub, func(bool) { r.endHandshake(h) })
-		}
+			r.subscribeDecided(h, decided)
+		})
 	})
 }
 
-// fault gives a subscription up for good: first in the registry, then here
-// (OR-104). Started under valid ownership, it completes whatever overlaps it
-// (OR-84). Then is told whether it was done.
-func (r *run) fault(sub *subscription, then func(done bool)) {
+// subscribeDecided applies the decision, if the handshake is still the latest
+// one. An implicit subscription is never faulted (OR-106): it starts without an
+// answer.
+func (r *run) subscribeDecided(h *handshake, decided Decision) {
+	sub := h.sub
+	switch {
+	case !h.current():
+		r.endHandshake(h)
+	case decided.Verdict == Retry:
+		sub.again, sub.notBefore = true, time.Now().Add(decided.After)
+		r.retained[sub] = struct{}{}
+		r.endHandshake(h)
+	case decided.Verdict == Skip || sub.rec.Implicit:
+		if r.reposition(sub, Position{}) == nil { // never refused
+			r.handshakeDone(h)
+		}
+	default:
+		r.fault(sub, h.current, h.err, func(bool) { r.endHandshake(h) })
+	}
+}
+
+// fault gives a subscription up for good: its consumer is told, then the
+// registry, then it is removed here (OR-104). Valid is asked before the registry
+// is; what it has allowed is completed, whatever overlaps it (OR-84). Then is
+// told whether it was done.
+func (r *run) fault(sub *subscription, valid func() bool, cause error, then func(done bool)) {
 	rec := sub.rec
-	r.spawn("registry", func(ctx context.Context) error {
-		_, err := r.registry.Fault(ctx, rec)
-		return err
-	}, func(err error) {
-		if err != nil {
-			r.log.Error("faulting a subscription failed; trying again at the next poll", r.about(sub, "err", err)...)
-			if !sub.removed {
-				sub.again = true
-				sub.unresolved = true
-				r.retained[sub] = struct{}{}
-			}
+	r.notify(sub, Notice{Kind: NoticeFaulted, Err: fmt.Errorf("%w: %w", ErrFaulted, cause)}, func() {
+		if !valid() {
 			then(false)
 			return
 		}
-		r.stats.Faulted++
-		r.log.Error("subscription faulted", r.about(sub)...)
-		r.remove(sub)
-		r.leaveIfUnused(sub.entry)
-		then(true)
+		r.spawn("registry", func(ctx context.Context) error {
+			_, err := r.registry.Fault(ctx, rec)
+			return err
+		}, func(err error) { r.faultStored(sub, err, then) })
 	})
+}
+
+func (r *run) faultStored(sub *subscription, err error, then func(done bool)) {
+	if err != nil {
+		r.log.Error("faulting a subscription failed; trying again at the next poll", r.about(sub, "err", err)...)
+		if !sub.removed {
+			sub.again = true
+			sub.unresolved = true
+			r.retained[sub] = struct{}{}
+		}
+		then(false)
+		return
+	}
+	r.stats.Faulted++
+	r.log.Error("subscription faulted", r.about(sub)...)
+	r.remove(sub)
+	r.leaveIfUnused(sub.entry)
+	then(true)
 }
 
 // gone ends the subscription of a consumer that does not exist any more: here
@@ -251,7 +275,7 @@ func (r *run) gone(sub *subscription) {
 	r.log.Warn("consumer is gone; its subscription is removed", r.about(sub)...)
 	r.remove(sub)
 	r.leaveIfUnused(sub.entry)
-	if !r.latch.enter() {
+	if rec.Implicit || !r.latch.enter() {
 		return
 	}
 	r.spawn("registry", func(ctx context.Context) error { return r.registry.Unsubscribe(ctx, rec) }, func(err error) {

@@ -16,6 +16,7 @@ type deliverFunc func(ctx context.Context, provider string, d *Delivery) (Answer
 type localConsumer struct {
 	provider string
 	deliver  deliverFunc
+	hooks    hooks
 
 	mu       sync.Mutex
 	start    Position // the next answer to a handshake
@@ -25,9 +26,9 @@ type localConsumer struct {
 
 // successor returns the consumer that takes the place of c, which may be nil.
 // Unless at asks for something, what c was still to ask for goes over to it.
-func (c *localConsumer) successor(provider string, deliver deliverFunc, at Position) *localConsumer {
-	next := &localConsumer{provider: provider, deliver: deliver, start: at}
-	if c != nil && at.Kind == PositionNone {
+func (c *localConsumer) successor(provider string, deliver deliverFunc, o *subscribeOptions) *localConsumer {
+	next := &localConsumer{provider: provider, deliver: deliver, hooks: o.hooks, start: o.at}
+	if c != nil && o.at.Kind == PositionNone {
 		c.mu.Lock()
 		next.start, next.answered, next.has = c.start, c.answered, c.has
 		c.mu.Unlock()
@@ -60,7 +61,7 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 		c.start = Position{}
 	}
 	c.mu.Unlock()
-	a, err := c.deliver(ctx, c.provider, d)
+	a, err := c.hooks.deliver(ctx, d, c.provider, c.deliver)
 	if err == nil && len(a.Failed) == 0 {
 		c.mu.Lock()
 		c.has = Position{Kind: PositionResume, Token: d.Items[len(d.Items)-1].Token}
@@ -68,6 +69,9 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 	}
 	return a, err
 }
+
+// Notify tells the subscription's hook.
+func (c *localConsumer) Notify(ctx context.Context, n Notice) { c.hooks.notify(ctx, n) }
 
 // deliverTo decodes items and calls a handler with them as one batch. An item
 // that cannot be decoded, or on which the codec panics, fails alone (OR-103).

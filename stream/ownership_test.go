@@ -134,7 +134,7 @@ func TestRewindToWhatTheConsumerHasSkipsNothing_OR93(t *testing.T) {
 // taken the new one: if the answer is lost, it is given again.
 func TestOldDeliveryDoesNotForgetTheWish(t *testing.T) {
 	settle := func(context.Context, string, *Delivery) (Answer, error) { return Answer{}, nil }
-	c := (*localConsumer)(nil).successor("shop", settle, at(PositionAt, 3))
+	c := (*localConsumer)(nil).successor("shop", settle, &subscribeOptions{at: at(PositionAt, 3)})
 	ask := func(request uint64) Position {
 		p, err := c.Handshake(t.Context(), Handshake{Request: request})
 		if err != nil {
@@ -143,7 +143,7 @@ func TestOldDeliveryDoesNotForgetTheWish(t *testing.T) {
 		return p
 	}
 	offer := func(request, seq uint64) {
-		if _, err := c.Deliver(t.Context(), &Delivery{Request: request, Items: []Item{{Token: penstock.Token{Lo: seq}}}}); err != nil {
+		if _, err := c.Deliver(t.Context(), &Delivery{Request: request, Items: []Item{{From: &Container{}, Token: penstock.Token{Lo: seq}}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

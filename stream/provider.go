@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/penstock/penstock"
@@ -20,9 +21,11 @@ type Provider struct {
 	mapper  Mapper
 	adapter Adapter
 	manager *manager
+	none    *MemoryRegistry // of a provider whose subscriptions are all implicit
 
 	mu        sync.Mutex
 	consumers map[consumerKey]*localConsumer
+	bindings  []*binding // by name
 	running   bool
 	closed    bool
 }
@@ -50,7 +53,7 @@ func Open(c Config) (*Provider, error) {
 			return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: fmt.Sprintf("maps to queue %s in place %d", q, i)})
 		}
 	}
-	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*localConsumer{}}
+	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*localConsumer{}, none: NewMemoryRegistry()}
 	p.manager = newManager(p)
 	return p, nil
 }
@@ -148,20 +151,34 @@ type consumerKey struct {
 	name   string
 }
 
-// resolve returns the consumer of a subscription; agents call it.
-func (p *Provider) resolve(rec SubscriptionRecord) (Consumer, error) {
+// resolve returns the consumer of a subscription; agents call it on a worker.
+func (p *Provider) resolve(ctx context.Context, rec SubscriptionRecord) (Consumer, error) {
+	if rec.Implicit {
+		return p.bound(rec)
+	}
+	if c := p.local(rec); c != nil {
+		return c, nil
+	}
+	return p.unattached(ctx, rec)
+}
+
+// local returns the consumer that was subscribed here; nil when there is none.
+func (p *Provider) local(rec SubscriptionRecord) Consumer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]
-	if c == nil {
-		return nil, fmt.Errorf("subscription %q of stream %s: %w", rec.Name, rec.Stream.StreamID, ErrConsumerGone)
+	if c := p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]; c != nil {
+		return c
 	}
-	return c, nil
+	return nil
 }
 
 // subscribe attaches the consumer here first, then registers it; when that
 // fails, what was attached before comes back (OR-146).
-func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name string, deliver deliverFunc, at Position) error {
+func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name string, deliver deliverFunc, o *subscribeOptions) error {
+	at := o.at
+	if err := p.explicitAllowed(s, name); err != nil {
+		return err
+	}
 	if p.adapter.Direction() == WriteOnly {
 		return &unsupportedError{what: fmt.Sprintf("provider %q is write-only", p.config.Name)}
 	}
@@ -180,10 +197,10 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 		return fmt.Errorf("provider %q: %w", p.config.Name, penstock.ErrClosed)
 	}
 	before := p.consumers[key]
-	c := before.successor(p.config.Name, deliver, at)
+	c := before.successor(p.config.Name, deliver, o)
 	p.consumers[key] = c
 	p.mu.Unlock()
-	_, err := p.config.Registry.Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
+	_, err := p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})
 	if err == nil {
 		return nil
 	}
@@ -202,11 +219,14 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 // unsubscribe unregisters first and detaches then, so that no agent takes the
 // consumer for gone.
 func (p *Provider) unsubscribe(ctx context.Context, s penstock.StreamID, name string) error {
+	if b := p.binding(s, name); b != nil {
+		return &unsupportedError{what: fmt.Sprintf("subscription %q of stream %s is implicit: a binding of provider %q declares it", name, s, p.config.Name)}
+	}
 	key := consumerKey{s, name}
 	p.mu.Lock()
 	c := p.consumers[key]
 	p.mu.Unlock()
-	err := p.config.Registry.Unsubscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
+	err := p.registry().Unsubscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
 	if err != nil && !errors.Is(err, penstock.ErrNotFound) {
 		return err
 	}

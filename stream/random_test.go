@@ -190,7 +190,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		a.poll, a.pollOffset = 10*time.Millisecond, 0
 		a.inactivity = 100 * time.Millisecond
 		a.registry = neverFaults{g.registry}
-		a.resolve = func(rec SubscriptionRecord) (Consumer, error) {
+		a.resolve = func(_ context.Context, rec SubscriptionRecord) (Consumer, error) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			if s := c.subs[rec.Stream.Key+"/"+rec.Name]; s != nil {

@@ -102,12 +102,18 @@ func (h *holder) words(now time.Time) string {
 	}
 	who := fmt.Sprintf("subscription %q of stream %s: ", h.sub.rec.Name, h.entry.id)
 	switch d := h.sub.outstanding(); {
+	case h.sub.held:
+		return who + "nobody in this process handles it; it waits to be subscribed or removed"
+	case h.sub.missed != nil:
+		return who + h.sub.missed.Error() + "; it waits to be subscribed with a place that is kept"
 	case h.sub.pending > 0:
 		return who + fmt.Sprintf("asked where to start, no answer for %s", since(now, h.started()))
 	case h.view.unresolved || !h.view.registered:
 		return who + "could not be attached; it is asked again at the next poll"
 	case d == nil:
 		return who + "has containers that were not delivered yet"
+	case len(d.items) == 0:
+		return who + "the filter is busy"
 	case d == h.sub.kept:
 		return who + fmt.Sprintf("%d events failed and are offered again at the next poll: %v", len(d.items), d.err)
 	case d.err != nil:

@@ -39,12 +39,13 @@ type rig struct {
 	subFailed func(Failure) Verdict
 	dead      []penstock.Envelope
 
+	unresolved    error         // of a subscription without a scripted consumer
 	after         time.Duration // of each verdict of a delivery
 	verdictReason string
 }
 
 func newRig(t *testing.T, configure ...func(*rig, *agentConfig)) *rig {
-	g := &rig{t: t, registry: &scriptRegistry{MemoryRegistry: NewMemoryRegistry()}, consumers: map[string]*scriptConsumer{}}
+	g := &rig{t: t, registry: &scriptRegistry{MemoryRegistry: NewMemoryRegistry()}, consumers: map[string]*scriptConsumer{}, unresolved: ErrConsumerGone}
 	g.newCache = func() (Cache, error) { return NewSimpleCache(DefaultCapacity) }
 	g.script = func(int, int) ([]Container, error) { return nil, nil }
 	g.verdict = func(Failure) Verdict { return Skip }
@@ -52,6 +53,7 @@ func newRig(t *testing.T, configure ...func(*rig, *agentConfig)) *rig {
 	c := agentConfig{
 		provider: "rig", queue: QueueID{Name: "rig"},
 		registry: g.registry, resolve: g.resolve, failure: g,
+		implicit:   func(penstock.StreamID) []SubscriptionRecord { return nil },
 		rewindable: true, tokenCheck: func(penstock.Token) error { return nil }, groupSize: 1, poll: time.Hour, pollOffset: time.Hour,
 		initTimeout: 5 * time.Second, shutdownTimeout: 30 * time.Second,
 		maxDelivery: time.Minute, inactivity: 30 * time.Minute, readAttempts: 6,
@@ -194,13 +196,13 @@ func (g *rig) qualified(stream string) QualifiedStreamID {
 	return QualifiedStreamID{Provider: "rig", StreamID: penstock.StreamID{Namespace: "n", Key: stream}}
 }
 
-func (g *rig) resolve(rec SubscriptionRecord) (Consumer, error) {
+func (g *rig) resolve(_ context.Context, rec SubscriptionRecord) (Consumer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.consumers[rec.Stream.Key+"/"+rec.Name]; c != nil {
 		return c, nil
 	}
-	return nil, ErrConsumerGone
+	return nil, g.unresolved
 }
 
 // table is the agent's streams with their state, sorted.

@@ -30,6 +30,10 @@ type QueueStats struct {
 	Skipped      uint64 // events passed without delivery
 	DeadLettered uint64 // events
 	Faulted      uint64 // subscriptions
+	Filtered     uint64 // events that the filter passed over, once per subscription
+	FilterErrors uint64 // failures of the filter
+	Unattended   uint64 // events passed over because nobody handled their subscription
+	Missed       uint64 // times that a subscription's place was no longer in the cache
 
 	// Newest is the newest container read, Checkpoint how far all
 	// subscriptions had come when the agent last looked; zero for none.

@@ -59,6 +59,9 @@ func (s *Stream[T]) publish(ctx context.Context, header penstock.Header, n int, 
 	if n == 0 {
 		return nil
 	}
+	if len(header) > 0 && header[0].Name == endHeader {
+		return fmt.Errorf("publish to stream %s: %w", s.id, &penstock.FieldError{Field: "header", Reason: "the name " + endHeader + " is penstock's own"})
+	}
 	c, err := s.container(header, n, event)
 	if err == nil {
 		err = s.provider.enqueue(ctx, c)
@@ -135,17 +138,6 @@ func At(t penstock.Token) Start { return token{Kind: PositionAt, Token: t} }
 // After is strictly after the container with the token.
 func After(t penstock.Token) Start { return token{Kind: PositionAfter, Token: t} }
 
-// SubscribeOption is an option of [Stream.Subscribe].
-type SubscribeOption func(*Position)
-
-// From says where the subscription starts; for one that exists, where it goes
-// on. Without it a new one starts at [Latest]: what was published and read
-// before it subscribed does not come. A group of a topic starts at the
-// earliest event instead.
-func From(where Start) SubscribeOption {
-	return func(p *Position) { *p = where.position() }
-}
-
 // Subscription is a handle on an explicit subscription, which lives until it
 // is unsubscribed or faulted, whether the provider runs or not.
 type Subscription struct {
@@ -186,9 +178,9 @@ func (s *Subscription) Unsubscribe(ctx context.Context) error {
 // longer kept is found out later, when the stream becomes active: the failure
 // handler is asked, which by default faults the subscription.
 func (s *Stream[T]) Subscribe(ctx context.Context, name string, h penstock.Handler[T], options ...SubscribeOption) (*Subscription, error) {
-	var at Position
-	for _, o := range options {
-		o(&at)
+	var o subscribeOptions
+	for _, option := range options {
+		option(&o)
 	}
 	err := s.id.Validate()
 	switch {
@@ -197,8 +189,10 @@ func (s *Stream[T]) Subscribe(ctx context.Context, name string, h penstock.Handl
 		err = &penstock.FieldError{Field: "name", Reason: "is blank"}
 	case h == nil:
 		err = &penstock.FieldError{Field: "handler", Reason: "is nil"}
+	case o.recover != nil:
+		err = &penstock.FieldError{Field: "options", Reason: "Recover is for bindings"}
 	default:
-		err = s.provider.subscribe(ctx, s.id, name, deliverTo(s.codec, h), at)
+		err = s.provider.subscribe(ctx, s.id, name, deliverTo(s.codec, h), &o)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribe %q to stream %s: %w", name, s.id, err)

@@ -126,9 +126,11 @@ func (r *run) qualified(id penstock.StreamID) QualifiedStreamID {
 func (r *run) registrationEnded(e *streamEntry, found Roster) {
 	e.state = registered
 	e.seen = found.Revision
+	implicit := r.implicit(e.id)
+	found.Subscriptions = union(implicit, found.Subscriptions)
 	now := found.Subscriptions
 	if e.notice.Revision > found.Revision {
-		e.seen, now = e.notice.Revision, e.notice.Subscriptions
+		e.seen, now = e.notice.Revision, union(implicit, e.notice.Subscriptions)
 	}
 	for _, rec := range now {
 		at := Position{Kind: PositionAt, Token: e.trigger}
@@ -194,6 +196,7 @@ func (r *run) rosterChanged(id penstock.StreamID, roster Roster) {
 		return
 	}
 	e.seen = roster.Revision
+	roster.Subscriptions = union(r.implicit(id), roster.Subscriptions)
 	for _, sub := range slices.Clone(e.subs) {
 		if !slices.ContainsFunc(roster.Subscriptions, func(rec SubscriptionRecord) bool {
 			return rec.Name == sub.rec.Name && rec.Incarnation == sub.rec.Incarnation

@@ -32,6 +32,8 @@ type subscription struct {
 	supersede  func() // stops the latest one; nil when none is in flight
 	again      bool   // ask anew at the first poll that is not before notBefore
 	notBefore  time.Time
+	held       bool      // nobody in this process handles it; it waits to be announced
+	missed     error     // its place is no longer in the cache, and it stays there
 	asked      time.Time // when the latest one was requested
 
 	generation uint64    // of the position; rises with each completed handshake and each rewind
@@ -68,7 +70,7 @@ func (r *run) requestHandshake(sub *subscription) {
 	r.busy[sub.entry] = struct{}{}
 	sub.request++
 	sub.unresolved = true
-	sub.again, sub.notBefore = false, time.Time{}
+	sub.again, sub.notBefore, sub.missed = false, time.Time{}, nil
 	if sub.supersede != nil {
 		sub.supersede()
 		sub.supersede = nil
@@ -110,7 +112,7 @@ func (r *run) tryHandshake(h *handshake) {
 				return errExpired
 			}
 		}
-		consumer, err := r.resolve(rec)
+		consumer, err := r.resolve(ctx, rec)
 		if err != nil {
 			return err
 		}
