@@ -38,6 +38,7 @@ type (
 		Retained         uint64          `json:"retained"`
 		WaitingProducers int             `json:"waiting_producers"`
 		KeyPanics        uint64          `json:"key_panics"`
+		SizePanics       uint64          `json:"size_panics"`
 		DiskFull         bool            `json:"disk_full"`
 		DiskBytes        int64           `json:"disk_bytes"`
 		InPerSecond      float64         `json:"in_per_second"`
@@ -163,7 +164,7 @@ func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
 		Name: s.Name, Copy: copies, Storage: s.Storage, AgeSeconds: s.Age.Seconds(),
 		State: s.State.String(), Severity: s.State.Severity().String(), Why: s.Why, WhenFull: s.WhenFull.String(),
 		Capacity: s.Capacity, CapacityBytes: int64(s.CapacityBytes), UsedBytes: int64(s.UsedBytes),
-		Produced: s.Produced, Refused: s.Refused, Retained: s.Retained, WaitingProducers: s.WaitingProducers, KeyPanics: s.KeyPanics, DiskFull: s.DiskFull,
+		Produced: s.Produced, Refused: s.Refused, Retained: s.Retained, WaitingProducers: s.WaitingProducers, KeyPanics: s.KeyPanics, SizePanics: s.SizePanics, DiskFull: s.DiskFull,
 		InPerSecond: debugpage.Finite(s.In), OutPerSecond: debugpage.Finite(s.Out), RateSeconds: s.Over.Seconds(),
 		Partitions: make([]jsonPartition, len(s.Partitions)), Groups: make([]jsonGroup, 0, len(s.Groups)+len(s.Stored)),
 	}

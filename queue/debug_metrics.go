@@ -41,6 +41,7 @@ var metrics = []metric{
 	topicMetric("capacity_bytes", "gauge", "Limit of the used bytes. Not there when unbounded.", func(s *Stats) []debugpage.Value { return debugpage.Known(float64(s.CapacityBytes)) }),
 	topicMetric("waiting_producers", "gauge", "Requests of producers in line for capacity.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.WaitingProducers)) }),
 	topicMetric("key_panics_total", "counter", "Looks at events on which Config.Key panicked.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.KeyPanics)) }),
+	topicMetric("size_panics_total", "counter", "Looks at events on which Config.Size panicked in a run.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.SizePanics)) }),
 	topicMetric("partitions", "gauge", "Partitions.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(len(s.Partitions))) }),
 	topicMetric("faulted_partitions", "gauge", "Partitions on disk that take no events: damage, or a write that failed.", func(s *Stats) []debugpage.Value {
 		n := 0

@@ -41,8 +41,8 @@ type GroupConfig struct {
 	BatchMax int
 	// BatchBytes is the largest batch in bytes, unless a single event is
 	// larger; 0 is no limit. It needs the topic's Config.Size. A pull whose
-	// Size panics returns a [penstock.PanicError] and takes nothing. Readers
-	// are not limited.
+	// Size panics returns a [penstock.PanicError] and takes nothing; in Run such
+	// an event counts no bytes ([Stats].SizePanics). Readers are not limited.
 	BatchBytes penstock.Bytes
 	// Linger is how long a batch waits for more events after its first one was
 	// seen, by Run or by a consumer's Pull; 0 delivers what is there. A batch

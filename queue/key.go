@@ -25,3 +25,20 @@ func (t *Topic[T]) keyOf(v T, meta *penstock.Meta) (key string) {
 	}()
 	return t.config.Key(v)
 }
+
+// sizeMax is the largest size that is added up: as many as a run has in hands
+// do not overflow.
+const sizeMax = penstock.Bytes(1) << 50
+
+// sizeHeld returns the size of an event that the topic holds, as Config.Size
+// tells it: one that is negative, or a call that panics, counts nothing. Such an
+// event must not stop the others, and its loop is no place to panic in: what it
+// decides would be decided in part. It is counted, and only the first is logged.
+func (t *Topic[T]) sizeHeld(v T) (size penstock.Bytes) {
+	defer func() {
+		if r := recover(); r != nil && t.seen.sizePanics.Add(1) == 1 {
+			t.logger.Warn("Config.Size panicked; the event counts no bytes, and further panics are only counted", slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	return min(max(0, t.config.Size(v)), sizeMax)
+}

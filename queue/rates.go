@@ -56,11 +56,12 @@ func seconds(s float64) time.Duration {
 type topicSeen struct {
 	opened  time.Time
 	refused atomic.Uint64 // events
-	// keyPanics counts looks at events on which Config.Key panicked.
-	keyPanics atomic.Uint64
-	meter     debugpage.Meter
-	number    uint64 // in the registry; 0 when it is not there
-	dropped   runtime.Cleanup
+	// keyPanics and sizePanics count looks at events on which Config.Key and
+	// Config.Size panicked.
+	keyPanics, sizePanics atomic.Uint64
+	meter                 debugpage.Meter
+	number                uint64 // in the registry; 0 when it is not there
+	dropped               runtime.Cleanup
 }
 
 // look begins to watch a topic, whose partitions stand.

@@ -36,7 +36,7 @@ func (r *memoryRetry[T]) load() ([]parkedEntry, error) {
 	return all, nil
 }
 
-// size is what Config.Size says.
+// size is what Config.Size says. The machine asks in the middle of a decision.
 func (r *memoryRetry[T]) size(o penstock.Offset, v *view[T]) (penstock.Bytes, error) {
 	value, _, ok := v.at(o)
 	if !ok {
@@ -45,7 +45,7 @@ func (r *memoryRetry[T]) size(o penstock.Offset, v *view[T]) (penstock.Bytes, er
 	if r.topic.config.Size == nil {
 		return 0, nil
 	}
-	return r.topic.config.Size(*value), nil
+	return r.topic.sizeHeld(*value), nil
 }
 
 func (r *memoryRetry[T]) append(entries []settle.Entry, v *view[T]) error {

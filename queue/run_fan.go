@@ -189,7 +189,7 @@ func (l *lane[T]) schedule(span settle.Span, now time.Time) {
 		}
 		if sized && s.bad == nil {
 			to = o + 1
-			t.size = max(0, l.group.topic.config.Size(s.Values[i]))
+			t.size = l.group.topic.sizeHeld(s.Values[i])
 		}
 		t.span = span.Part(o, to)
 		f.schedule.add(key, t)

@@ -187,7 +187,7 @@ func (l *lane[T]) cutToBytes(n int) int {
 		return n
 	}
 	first := int(l.cur.read - l.cur.win.First)
-	n, full := cut(&l.sizing, l.cur.read, l.cur.win.Values[first:first+n], limit, l.group.topic.config.Size)
+	n, full := cut(&l.sizing, l.cur.read, l.cur.win.Values[first:first+n], limit, l.group.topic.sizeHeld)
 	if full {
 		l.reason = penstock.FlushBytes
 	}

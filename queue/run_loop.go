@@ -74,7 +74,7 @@ func (p *pusher[T]) loop() {
 			go p.loop() // takes the place of this goroutine, which ends here
 			return
 		}
-		p.end(&penstock.PanicError{Where: p.run.where(), Value: recover(), Stack: debug.Stack()})
+		p.crash(&penstock.PanicError{Where: p.run.where(), Value: recover(), Stack: debug.Stack()})
 	}()
 	err := p.deliverAll()
 	for err == nil && p.run.yielded() && !p.group.closed.Load() {
@@ -119,6 +119,31 @@ func (p *pusher[T]) end(err error) {
 		r.fail(err)
 	}
 	r.leave()
+}
+
+// crash is end after a panic of the loop itself, or of user code that it has no
+// guard around, such as a handler of the log. What was being decided then may be
+// decided in part, so nothing of it is committed: the next run begins at the
+// commit as it stands, and what is not committed comes again.
+func (p *pusher[T]) crash(err error) {
+	p.run.fail(err)
+	p.dismiss()
+	p.showIdle()
+	for _, l := range p.lanes {
+		if p.group.closed.Load() {
+			l.cur.loan.end()
+		} else if !l.cur.saved { // elsewhere it is what was stored with the commit
+			l.cur.completed = nil
+		}
+		if l.park != nil {
+			l.park.log.drain()
+		}
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	p.run.leave()
 }
 
 // deliverAll delivers batch after batch until the run is over.

@@ -138,6 +138,23 @@ func (p *pusher[T]) disband() (err error) {
 	return err
 }
 
+// dismiss is disband without a look at what became of the jobs.
+func (p *pusher[T]) dismiss() {
+	c := &p.crew
+	if c.todo == nil {
+		return
+	}
+	for ; c.flying > 0; c.flying-- {
+		j := <-c.landed
+		c.idle = append(c.idle, j)
+		j.flying = false
+		j.note.clear()
+	}
+	close(c.todo)
+	c.workers.Wait()
+	c.todo = nil
+}
+
 func (p *pusher[T]) settleFlown(j *job[T]) error {
 	p.crew.flying--
 	p.crew.idle = append(p.crew.idle, j)

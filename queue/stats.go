@@ -30,6 +30,9 @@ type Stats struct {
 	// Open: such an event counts as one without a key. An event that is looked at
 	// several times counts each time; only the first is logged.
 	KeyPanics uint64
+	// SizePanics is the same for Config.Size of an event that a run of the group
+	// measures, for GroupConfig.BatchBytes or to park it: it counts no bytes.
+	SizePanics uint64
 
 	// Rates of the appends and of what all groups have committed.
 	Rates
@@ -136,7 +139,7 @@ func (t *Topic[T]) Stats() Stats {
 	s := Stats{
 		Name: t.config.Name, Storage: "memory", Age: now.Sub(t.seen.opened), Closed: t.closed.Load(),
 		Capacity: t.config.Capacity, CapacityBytes: t.config.CapacityBytes, Refused: t.seen.refused.Load(), WhenFull: t.config.WhenFull,
-		KeyPanics: t.seen.keyPanics.Load(),
+		KeyPanics: t.seen.keyPanics.Load(), SizePanics: t.seen.sizePanics.Load(),
 	}
 	if t.budget != nil {
 		s.WaitingProducers = t.budget.Waiting()

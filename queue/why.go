@@ -56,6 +56,9 @@ func (s *Stats) explain(now time.Time) {
 	if s.KeyPanics > 0 {
 		s.Why += "; Config.Key has panicked " + debugpage.Count(s.KeyPanics, "time", "times") + ": such events count as ones without a key"
 	}
+	if s.SizePanics > 0 {
+		s.Why += "; Config.Size has panicked " + debugpage.Count(s.SizePanics, "time", "times") + ": such events count no bytes"
+	}
 }
 
 // whyTopic says what ails a topic.
