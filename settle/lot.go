@@ -92,7 +92,9 @@ func (l *lot) leader(o penstock.Offset, key string) (penstock.Offset, bool) {
 }
 
 // clear returns the end of the longest stretch of [from, to) that begins at
-// from and has no followers.
+// from and has no followers. An event that parkFollowers has left is not asked
+// about again: a selector that panics now and then would make it a follower
+// after all, and the span empty.
 func (l *lot) clear(from, to penstock.Offset) penstock.Offset {
 	for ; from < to; from++ {
 		if _, follows := l.leader(from, l.key(from)); follows {

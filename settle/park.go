@@ -33,7 +33,7 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 			if l.full {
 				return Span{}, false
 			}
-			to := l.clear(r.from, cut(r.from, min(end, m.seam(i)), max))
+			to := l.clear(r.from+1, cut(r.from, min(end, m.seam(i)), max))
 			return m.again(i, now, int(to-r.from)), true
 		}
 		limit := m.limit(end)
@@ -49,7 +49,7 @@ func (m *Machine) nextBeside(now time.Time, end penstock.Offset, max int) (Span,
 		if l.full {
 			return Span{}, false
 		}
-		from, to := m.next, l.clear(m.next, cut(m.next, limit, max))
+		from, to := m.next, l.clear(m.next+1, cut(m.next, limit, max))
 		m.next = to
 		m.skipCompleted()
 		return m.hand(run{extent: extent{from, to}, attempt: 1}, len(m.runs)), true
