@@ -63,3 +63,18 @@ func TestLogCache(t *testing.T) {
 		return c
 	})
 }
+
+func TestRegistryOnDisk(t *testing.T) {
+	penstocktest.Registry(t, func(t *testing.T) stream.Registry {
+		s, err := stream.OpenStore(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s.Registry()
+	})
+}

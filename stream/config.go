@@ -21,6 +21,9 @@ type Config struct {
 	Name    string  // required; names the provider in logs, batches and the registry
 	Factory Factory // required; see [OpenTopic]
 	Queues  int     // 8; the same on every node, and a migration to change
+	// RemapQueues lets the provider open although its registry remembers
+	// another mapper ([ErrMapperChanged]): the streams have been migrated.
+	RemapQueues bool
 
 	// Registry keeps the subscriptions. Nil means a new [MemoryRegistry].
 	Registry Registry

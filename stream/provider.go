@@ -41,6 +41,9 @@ func Open(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: mapper of provider %q: %w", c.Name, err)
 	}
+	if err := keepMapper(&c, m); err != nil {
+		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, err)
+	}
 	a, err := c.Factory.NewAdapter(context.Background(), Environment{Provider: c.Name, Mapper: m, Logger: c.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("stream: adapter of provider %q: %w", c.Name, err)
