@@ -44,6 +44,7 @@ const (
 	ctlExpired             // the drain deadline has passed
 	ctlWake                // a pull source: what it waited for may be there
 	ctlErrand              // there are errands
+	ctlMail                // there are messages
 )
 
 // base is what the three kinds of stage share.
@@ -69,6 +70,7 @@ type base struct {
 	ctx    context.Context // of the callbacks; set before the first turn
 
 	errands errands
+	mail    mail          // nil: the stage has no mailbox
 	fin     chan struct{} // closed when the stage has ended, after final was set
 	final   error
 
@@ -77,6 +79,7 @@ type base struct {
 
 	_         [64]byte
 	phase     phase
+	paused    uint8 // not 0: its callbacks wait; see restart
 	inputOver bool  // ending because of its producers; what a gate gathered is still to come
 	cause     error // why it ends; nil for a normal end
 	own       bool  // cause arose here, not in a stage before
@@ -88,6 +91,7 @@ type base struct {
 type counters struct {
 	in, failed, emitted, sent, dispatched, waiting, discarded, undelivered atomic.Int64
 	filtered, dropped, held                                                atomic.Int64 // of a gate's operator
+	letters, messages, messagesLost                                        atomic.Int64 // in messages
 
 	userNanos atomic.Int64 // in user code that has returned
 }
@@ -219,6 +223,9 @@ func (b *base) finish() {
 	b.phase = ended
 	b.over.Store(true)
 	b.closeErrands()
+	if b.mail != nil {
+		b.mail.end()
+	}
 	b.final = b.cause
 	b.graph().stageEnded(b)
 	close(b.fin)

@@ -149,6 +149,14 @@ func (g *Graph) checkStage(b *base, seen map[string]bool) error {
 	if b.err != nil {
 		errs = append(errs, fmt.Errorf("stage %q: %w", b.name, b.err))
 	}
+	if b.mail != nil {
+		if err := b.mail.invalid(); err != nil {
+			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, err))
+		}
+		if b.mail.graph() != g {
+			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, &penstock.FieldError{Field: "mailbox", Reason: "belongs to another graph"}))
+		}
+	}
 	return errors.Join(errs...)
 }
 

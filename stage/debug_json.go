@@ -44,6 +44,9 @@ type (
 		Held            int64   `json:"held"`
 		Failed          int64   `json:"failed"`
 		Undelivered     int64   `json:"undelivered"`
+		Messages        int64   `json:"messages"`
+		MessagesWaiting int64   `json:"messages_waiting"`
+		MessagesLost    int64   `json:"messages_lost"`
 		Consumers       int     `json:"consumers"`
 		CallbackSeconds float64 `json:"callback_seconds"`
 		UserCodeSeconds float64 `json:"user_code_seconds"`
@@ -83,7 +86,8 @@ func (v *debugView) JSON() any {
 			In: s.entered(), Out: s.left(), Sent: s.Sent,
 			InPerSecond: debugpage.Finite(s.InPerSecond), OutPerSecond: debugpage.Finite(s.OutPerSecond), RateSeconds: s.Over.Seconds(),
 			Buffered: s.Buffered, Discarded: s.Discarded, Filtered: s.Filtered, Dropped: s.Dropped, Held: s.Held,
-			Failed: s.Failed, Undelivered: s.Undelivered, Consumers: s.Consumers,
+			Failed: s.Failed, Undelivered: s.Undelivered, Messages: s.Messages, MessagesWaiting: s.MessagesWaiting, MessagesLost: s.MessagesLost,
+			Consumers: s.Consumers,
 			CallbackSeconds: v.callback(s), UserCodeSeconds: s.InUserCode.Seconds(), Goroutine: s.Executor,
 			Ended: s.Ended, Error: s.Error,
 		})

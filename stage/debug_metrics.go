@@ -46,6 +46,9 @@ var metrics = []metric{
 	stageCount("held_events", "gauge", "Events that an operator has in hands.", func(s *StageStatus) int64 { return s.Held }),
 	stageCount("failed_events_total", "counter", "Events of calls that failed.", func(s *StageStatus) int64 { return s.Failed }),
 	stageCount("undelivered_events_total", "counter", "Events sent to a consumer that left, or was interrupted, before it had processed them.", func(s *StageStatus) int64 { return s.Undelivered }),
+	stageCount("messages_total", "counter", "Messages that the stage's handler was given.", func(s *StageStatus) int64 { return s.Messages }),
+	stageCount("messages_waiting", "gauge", "Messages in the stage's mailbox.", func(s *StageStatus) int64 { return s.MessagesWaiting }),
+	stageCount("messages_lost_total", "counter", "Messages in the mailbox when the stage failed, was aborted, or could wait no longer.", func(s *StageStatus) int64 { return s.MessagesLost }),
 	stageCount("consumers", "gauge", "Subscriptions that the stage serves.", func(s *StageStatus) int64 { return int64(s.Consumers) }),
 	stageMetric("user_code_seconds_total", "counter", "Time in user code that has returned, short calls by sampling.", func(_ *debugView, s *StageStatus) []debugpage.Value {
 		return debugpage.One(s.InUserCode.Seconds())

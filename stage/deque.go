@@ -10,6 +10,7 @@ type deque[T any] struct {
 	buf    []T
 	head   int
 	n      int
+	gone   int64 // events that were removed, ever
 	clears bool
 }
 
@@ -81,6 +82,7 @@ func (d *deque[T]) dropFront(n int) {
 	}
 	d.head = d.wrap(n)
 	d.n -= n
+	d.gone += int64(n)
 }
 
 // wrap returns the slot of event i in [0, len(buf)]. The sum of head and i may

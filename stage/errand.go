@@ -66,3 +66,24 @@ func (b *base) nextErrand(last bool) (f func()) {
 	b.errands.todo = b.errands.todo[1:]
 	return f
 }
+
+// readMail handles messages, unless the stage is to end at once.
+func (b *base) readMail(ctl uint32) (progress bool) {
+	if ctl&ctlQuit != 0 || b.own && b.phase != running {
+		return false
+	}
+	return b.mail.serve(b.ctx)
+}
+
+// closeMail lets no more messages in: the stage has begun to end.
+func (b *base) closeMail() {
+	if b.mail != nil {
+		b.mail.close()
+	}
+}
+
+// lastMail reports whether a stage that holds nothing any more has messages to
+// handle before its end.
+func (b *base) lastMail() bool {
+	return b.mail != nil && b.mail.rest() && !b.own && b.ctl.Load()&(ctlQuit|ctlExpired) == 0
+}

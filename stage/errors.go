@@ -45,6 +45,16 @@ var (
 	ErrConsumerNotAlive = fmt.Errorf("consumer not alive: %w", penstock.ErrClosed)
 )
 
+// ErrStageNotAlive: a message to a mailbox that no stage has, or whose stage is
+// ending or has ended. It matches [penstock.ErrClosed].
+var ErrStageNotAlive = fmt.Errorf("stage not alive: %w", penstock.ErrClosed)
+
+// ErrNameTaken: two mailboxes or names of a graph are called the same, or two
+// stages claim one. It matches [penstock.ErrInvalid] and [penstock.ErrExists].
+var ErrNameTaken = fmt.Errorf("%w: name taken: %w", penstock.ErrInvalid, penstock.ErrExists)
+
+func errTaken(what, name string) error { return fmt.Errorf("%s %q: %w", what, name, ErrNameTaken) }
+
 // ErrSubscribeTimeout: the producer did not answer in time, and the request was
 // withdrawn. It matches context.DeadlineExceeded.
 var ErrSubscribeTimeout = fmt.Errorf("subscribe: %w", context.DeadlineExceeded)

@@ -82,9 +82,14 @@ func (x *executor) turn() (progress bool) {
 		if b.phase == ended {
 			continue
 		}
-		if b.ctl.Load()&ctlErrand != 0 {
-			b.runErrands()
-			progress = true
+		if ctl := b.ctl.Load(); ctl&(ctlErrand|ctlMail) != 0 {
+			if ctl&ctlErrand != 0 {
+				b.runErrands()
+				progress = true
+			}
+			if ctl&ctlMail != 0 && b.readMail(ctl) {
+				progress = true
+			}
 		}
 		if n.turn(b.ctx) {
 			progress = true

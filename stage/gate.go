@@ -96,6 +96,7 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 		return progress
 	}
 	g.in.leave()
+	b.closeMail()
 	if b.inputOver && g.out.ready() && g.rest(ctx, ctl) {
 		return true
 	}
@@ -103,6 +104,10 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 		return progress // it still works on what came before the end
 	}
 	if g.out.empty() && !b.inputOver || ctl&ctlExpired != 0 || g.out.stuck() {
+		if b.lastMail() {
+			b.wake(ctlMail)
+			return true
+		}
 		g.close()
 		return true
 	}

@@ -49,6 +49,7 @@ type Graph struct {
 	started bool
 	nodes   []node
 	links   []*Subscription
+	names   map[string]bool // of mailboxes and of faces
 	refused []error
 	live    int
 	sinks   int

@@ -56,14 +56,6 @@ type Change struct {
 	Subscribers int
 }
 
-// A piece is output that waits for demand: the events [from, to) of a slab.
-type piece[T any] struct {
-	slab     *slab[T]
-	from, to int
-}
-
-func (p *piece[T]) len() int { return p.to - p.from }
-
 // outlet is the producing half of a stage. All of it belongs to the stage's
 // goroutine.
 //
@@ -78,8 +70,9 @@ type outlet[T any] struct {
 	leaving []*edge[T]
 	router  router[T] // nil: to the greatest demand
 	free    []*slab[T]
-	pieces  [2]piece[T] // at most one forwarded and one emitted part of one call
+	pieces  [3]piece[T] // at most one forwarded and one emitted part of one call, and one of messages
 	n       int         // pieces in use
+	pushed  int64       // events that were ever in a piece
 	clears  bool
 	copies  bool // the router gives one event to several
 	poison  bool // tests: every free slab is cleared, so that use after return shows
@@ -132,24 +125,6 @@ func (o *outlet[T]) stuck() bool {
 	return len(o.edges) == 0 || o.router != nil && o.n == 0 && o.router.stuck(o)
 }
 
-// waiting returns the number of events that wait for demand.
-func (o *outlet[T]) waiting() (events int) {
-	for _, p := range o.pieces[:o.n] {
-		events += p.len()
-	}
-	if o.router != nil {
-		events += o.router.held()
-	}
-	return events
-}
-
-// push adds output behind what waits. It takes over the piece's reference.
-func (o *outlet[T]) push(p piece[T]) {
-	o.pieces[o.n] = p
-	o.n++
-	add(&o.stats.waiting, p.len())
-}
-
 // flush gives what waits to the subscribers as far as they have asked. Unless a
 // router says otherwise, the one with the greatest open demand comes first, up
 // to all of its demand; of equals the one that subscribed first.
@@ -170,12 +145,6 @@ func (o *outlet[T]) flush() (progress bool) {
 		o.shift()
 	}
 	return progress
-}
-
-// shift forgets the first piece, whose reference is gone.
-func (o *outlet[T]) shift() {
-	o.pieces[0], o.pieces[1] = o.pieces[1], piece[T]{}
-	o.n--
 }
 
 func (o *outlet[T]) greatest() (best *edge[T], open int) {
@@ -363,27 +332,6 @@ func (o *outlet[T]) abandon(e *edge[T]) bool {
 		p.slab = nil
 	}
 	return true
-}
-
-// unsent returns a copy of the events that wait for demand.
-func (o *outlet[T]) unsent() (vs []T) {
-	if o.router != nil {
-		vs = o.router.unsent()
-	}
-	for _, p := range o.pieces[:o.n] {
-		vs = append(vs, p.slab.buf[p.from:p.to]...)
-	}
-	return vs
-}
-
-// letGo forgets what waits for demand. Its slabs are lost to the stage, which
-// has to be at its end.
-func (o *outlet[T]) letGo() {
-	o.pieces, o.n = [2]piece[T]{}, 0
-	if o.router != nil {
-		o.router.letGo()
-	}
-	o.stats.waiting.Store(0)
 }
 
 // end tells every subscriber that nothing more comes.

@@ -47,6 +47,10 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 	}
 	if b.phase == ending {
 		s.in.leave()
+		if b.lastMail() {
+			b.wake(ctlMail)
+			return true
+		}
 		b.finish()
 		return true
 	}
@@ -56,7 +60,7 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
 	in := e.chunk(p)
 	s.in.cameBy(e.sub)
-	panicked, err := s.call(ctx, in)
+	panicked, err := s.called(func() error { return s.f(ctx, in) })
 	interrupted := s.in.returned(ctx, panicked, err)
 	s.in.settled(len(in)-s.unseen, err, interrupted)
 	if s.unseen > 0 {
@@ -72,7 +76,7 @@ func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
 	}
 }
 
-func (s *Sink[T]) call(ctx context.Context, in []T) (panicked bool, err error) {
+func (s *Sink[T]) called(f func() error) (panicked bool, err error) {
 	panicked = true
 	s.in.enter()
 	defer func() {
@@ -81,7 +85,7 @@ func (s *Sink[T]) call(ctx context.Context, in []T) (panicked bool, err error) {
 			err = s.in.panicked(recover())
 		}
 	}()
-	err = s.f(ctx, in)
+	err = f()
 	panicked = false
 	return false, err
 }

@@ -144,6 +144,7 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 	if b.phase != ending {
 		return progress
 	}
+	b.closeMail()
 	if s.feeding() && ctl&ctlExpired == 0 && len(s.out.edges) > 0 {
 		s.in.halt() // what it holds is still to come
 		b.expireAfterDrain()
@@ -154,6 +155,10 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 	}
 	s.in.close(nil)
 	if s.delivered() || ctl&ctlExpired != 0 {
+		if b.lastMail() {
+			b.wake(ctlMail)
+			return true
+		}
 		s.close()
 		return true
 	}
@@ -233,7 +238,7 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 	s.noteOpen(0) // the demand is promised to the callback now
 	slab := s.out.take()
 	s.o = Output[T]{buf: slab.buf[:0]}
-	panicked, err := s.call(ctx, want)
+	panicked, err := s.called(func() error { return s.pull(ctx, want, &s.o) })
 	emitted := s.collect(slab, want, panicked)
 	s.out.returned(ctx, panicked, err)
 	s.dry, s.dryWant = emitted == 0, want
@@ -253,11 +258,16 @@ func (s *Source[T]) collect(slab *slab[T], want int, drop bool) (emitted int) {
 	}
 	add(&s.out.stats.emitted, len(buf))
 	n := min(want, len(buf))
-	s.out.push(piece[T]{slab: slab, to: n})
+	if n > 0 {
+		s.out.push(piece[T]{slab: slab, to: n})
+	}
 	if n < len(buf) {
 		slab.dirty = s.out.clears // no consumer sees, and clears, the rest
 		dropped, lost := s.in.keepOwn(buf[n:])
 		s.discard(dropped, lost, s.out.fail)
+	}
+	if n == 0 {
+		s.out.release(slab)
 	}
 	s.out.flush()
 	return len(buf)
@@ -326,7 +336,8 @@ func (s *Source[T]) close() {
 	s.out.finish()
 }
 
-func (s *Source[T]) call(ctx context.Context, want int) (panicked bool, err error) {
+// called runs user code that may return an error.
+func (s *Source[T]) called(f func() error) (panicked bool, err error) {
 	panicked = true
 	s.out.enter()
 	defer func() {
@@ -335,7 +346,7 @@ func (s *Source[T]) call(ctx context.Context, want int) (panicked bool, err erro
 			err = s.out.panicked(recover())
 		}
 	}()
-	err = s.pull(ctx, want, &s.o)
+	err = f()
 	panicked = false
 	return false, err
 }

@@ -25,6 +25,10 @@ type Stats struct {
 	// is counted with the producer.
 	Undelivered int64
 
+	Messages        int64 // that the stage's handler was given; messages are no events
+	MessagesWaiting int64 // in its mailbox
+	MessagesLost    int64 // in its mailbox when the stage failed, was aborted, or could wait no longer
+
 	Consumers  int  // subscriptions that a source or a gate serves now
 	InCallback bool // user code runs now
 	Ended      bool
@@ -50,6 +54,7 @@ func (b *base) snapshot() Stats {
 		Filtered: b.stats.filtered.Load(), Dropped: b.stats.dropped.Load(), Held: b.stats.held.Load(),
 		Emitted: b.stats.emitted.Load(), Dispatched: b.stats.sent.Load(), Sent: b.stats.sent.Load(),
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
+		Messages: b.stats.messages.Load(), MessagesWaiting: b.stats.letters.Load(), MessagesLost: b.stats.messagesLost.Load(),
 		InCallback: b.inCallback(), Ended: b.over.Load(),
 	}
 }
