@@ -14,6 +14,17 @@ import (
 // belongs to another graph, and [penstock.ErrClosed] when the graph drains or
 // has ended; stages before the one it is about have been added.
 func (g *Graph) Add(stages ...Stage) error {
+	started, err := g.add(stages)
+	for _, b := range started {
+		for _, connect := range b.claims {
+			connect()
+		}
+	}
+	return err
+}
+
+// add returns the stages that it has started.
+func (g *Graph) add(stages []Stage) (started []*base, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range stages {
@@ -21,15 +32,16 @@ func (g *Graph) Add(stages ...Stage) error {
 		b.added.Store(true)
 		if g.started {
 			if err := g.addRunning(b); err != nil {
-				return fmt.Errorf("add %q: %w", b.name, err)
+				return started, fmt.Errorf("add %q: %w", b.name, err)
 			}
+			started = append(started, b)
 		} else if err := g.enlist(b); err != nil {
 			err = fmt.Errorf("add %q: %w", b.name, err)
 			g.refuse(err)
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return started, nil
 }
 
 func (g *Graph) addRunning(b *base) error {

@@ -71,6 +71,8 @@ type base struct {
 
 	errands errands
 	mail    mail          // nil: the stage has no mailbox
+	claims  []func()      // of names: connect what was declared by them again
+	named   *Graph        // that the names belong to; nil: none
 	fin     chan struct{} // closed when the stage has ended, after final was set
 	final   error
 

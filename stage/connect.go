@@ -13,25 +13,52 @@ import (
 // What is wrong with a subscription (its demand, a pair that is connected
 // already, a gate connected to itself, a partition that does not exist) is
 // reported by [Graph.Start], before any event moves. The subscription returned
-// may be cancelled, and asked on when it is [Manual], from then on.
+// may be cancelled, and asked on when it is [Manual], from then on. A [Name] may
+// stand for either side, before a stage has claimed it.
 //
 // A producer with several consumers gives each event to one of them, unless it
 // was given another [Dispatcher]: to the one with the greatest open demand, and
 // of equals to the one that was connected first. A consumer with several
 // producers takes from each in turn.
 func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption) *Subscription {
-	o, i := from.Out(), to.In().i
-	if o.o == nil || i == nil {
-		panic("stage: Connect: a zero Outlet or Inlet")
-	}
+	f, t := from.Out(), to.In()
+	o, i := f.resolve("Connect"), t.resolve("Connect")
 	s := newSubscription(opts)
-	s.from, s.to, s.graph = o.o.base, i.base, g
-	e := newEdge(o, i, s)
+	s.graph, s.names = g, [2]string{f.called(o), t.called(i)}
+	if f.name != nil {
+		f.name.declared(f, t, opts)
+	}
+	if t.name != nil && t.name != f.name {
+		t.name.declared(f, t, opts)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.started {
 		panic("stage: Connect after the graph was started")
 	}
+	s.seq = g.declared
+	g.declared++
+	if o != nil && i != nil {
+		return connect(g, s, f, o, i)
+	}
+	g.pending = append(g.pending, func() {
+		switch o, i := f.resolve("Connect"), t.resolve("Connect"); {
+		case o == nil:
+			g.refuse(s.where(ErrProducerNotAlive))
+		case i == nil:
+			g.refuse(s.where(ErrConsumerNotAlive))
+		default:
+			connect(g, s, f, o, i)
+		}
+	})
+	return s
+}
+
+// connect lists a subscription whose two sides are known. The graph's lock is
+// held.
+func connect[T any](g *Graph, s *Subscription, f Outlet[T], o *outlet[T], i *inlet[T]) *Subscription {
+	s.from, s.to = o.base, i.base
+	e := newEdge(f, o, i, s)
 	err := g.admit(s, e.partition)
 	if err == nil && s.manual && i.owned {
 		err = s.where(ErrUnsupportedDemandMode)
@@ -43,16 +70,21 @@ func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption
 		close(s.done)
 		return s
 	}
-	o.o.poison = g.poison
+	o.poison = g.poison
 	s.edge = e
-	s.admit = func() error { return o.o.adopt(e) }
+	s.admit = func() error { return o.adopt(e) }
 	s.adopt = func() { i.adopt(e) }
+	s.ready.Store(true)
 	g.links = append(g.links, s)
 	return s
 }
 
 func (s *Subscription) where(err error) error {
-	return fmt.Errorf("connect %q to %q: %w", s.from.name, s.to.name, err)
+	names := s.names
+	if s.from != nil && s.to != nil {
+		names = [2]string{s.from.name, s.to.name}
+	}
+	return fmt.Errorf("connect %q to %q: %w", names[0], names[1], err)
 }
 
 // admit checks one declared subscription and registers both stages.
@@ -148,6 +180,9 @@ func (g *Graph) checkStage(b *base, seen map[string]bool) error {
 	seen[b.name] = true
 	if b.err != nil {
 		errs = append(errs, fmt.Errorf("stage %q: %w", b.name, b.err))
+	}
+	if b.named != nil && b.named != g {
+		errs = append(errs, fmt.Errorf("stage %q: %w", b.name, &penstock.FieldError{Field: "As", Reason: "the name belongs to another graph"}))
 	}
 	if b.mail != nil {
 		if err := b.mail.invalid(); err != nil {

@@ -27,9 +27,9 @@ func consume[T any](ctx context.Context, from Outleter[T], sink *Sink[T], opts [
 	if err := penstock.ContextError(ctx); err != nil {
 		return err
 	}
-	o := from.Out().o
+	o := from.Out().resolve("consume")
 	if o == nil {
-		panic("stage: a zero Outlet")
+		return ErrProducerNotAlive
 	}
 	g := NewGraph()
 	alone := o.graph() == nil

@@ -87,7 +87,7 @@ func (v *debugView) JSON() any {
 			InPerSecond: debugpage.Finite(s.InPerSecond), OutPerSecond: debugpage.Finite(s.OutPerSecond), RateSeconds: s.Over.Seconds(),
 			Buffered: s.Buffered, Discarded: s.Discarded, Filtered: s.Filtered, Dropped: s.Dropped, Held: s.Held,
 			Failed: s.Failed, Undelivered: s.Undelivered, Messages: s.Messages, MessagesWaiting: s.MessagesWaiting, MessagesLost: s.MessagesLost,
-			Consumers: s.Consumers,
+			Consumers:       s.Consumers,
 			CallbackSeconds: v.callback(s), UserCodeSeconds: s.InUserCode.Seconds(), Goroutine: s.Executor,
 			Ended: s.Ended, Error: s.Error,
 		})

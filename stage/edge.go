@@ -102,12 +102,11 @@ type consumerHalf[T any] struct {
 	copied    []T    // the chunk in hands, when its packet is shared and the consumer may change it
 }
 
-func newEdge[T any](from Outlet[T], to *inlet[T], sub *Subscription) *edge[T] {
+func newEdge[T any](from Outlet[T], o *outlet[T], to *inlet[T], sub *Subscription) *edge[T] {
 	size := 1 << bits.Len(uint(min(sub.window.Max(), maxRing)-1))
 	e := &edge[T]{
 		ring: make([]packet[T], size), sub: sub, mode: sub.mode, manual: sub.manual || to.owned,
-		clears: from.o.clears, partition: from.partition - 1, where: from.where, swap: to.swap,
-		changes: to.changes,
+		clears: o.clears, partition: from.partition - 1, where: from.where, swap: to.swap, changes: to.changes,
 	}
 	e.window = sub.window
 	return e

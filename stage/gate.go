@@ -49,7 +49,7 @@ func (g *Gate[In, Out]) OnEnd(f func(out *Output[Out]) error) *Gate[In, Out] {
 }
 
 // In returns the gate's inlet.
-func (g *Gate[In, Out]) In() Inlet[In] { return Inlet[In]{&g.in} }
+func (g *Gate[In, Out]) In() Inlet[In] { return Inlet[In]{i: &g.in} }
 
 // Out returns the gate's outlet.
 func (g *Gate[In, Out]) Out() Outlet[Out] { return Outlet[Out]{o: &g.out} }

@@ -45,18 +45,20 @@ type Graph struct {
 	callbacks context.Context         // set by Start
 	cancel    context.CancelCauseFunc // of callbacks; set by Start
 
-	mu      sync.Mutex
-	started bool
-	nodes   []node
-	links   []*Subscription
-	names   map[string]bool // of mailboxes and of faces
-	refused []error
-	live    int
-	sinks   int
-	causes  []error
-	cut     *penstock.DrainError // the drain was cut short, or the graph aborted
-	aborted error
-	result  error
+	mu       sync.Mutex
+	started  bool
+	nodes    []node
+	links    []*Subscription
+	names    map[string]bool // of mailboxes and of faces
+	pending  []func()        // Connect with names that had no owner yet
+	declared int             // calls of Connect
+	refused  []error
+	live     int
+	sinks    int
+	causes   []error
+	cut      *penstock.DrainError // the drain was cut short, or the graph aborted
+	aborted  error
+	result   error
 }
 
 // NewGraph returns an empty graph.
@@ -88,13 +90,15 @@ func (g *Graph) Run(ctx context.Context) error {
 
 // Start checks the graph and starts it, or returns why it cannot: then nothing
 // was started, no callback has run, and the error matches
-// [penstock.ErrInvalid]. ctx is that of [Graph.Run].
+// [penstock.ErrInvalid], or [ErrProducerNotAlive] or [ErrConsumerNotAlive] when no
+// stage has a name that was connected. ctx is that of [Graph.Run].
 func (g *Graph) Start(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.started {
 		return &penstock.FieldError{Field: "Graph", Reason: "was started before; a graph runs once"}
 	}
+	g.resolve()
 	if err := g.check(); err != nil {
 		return err
 	}
@@ -116,6 +120,18 @@ func (g *Graph) Start(ctx context.Context) error {
 	// The watcher: ends after the last stage; Wait waits for it.
 	go g.watch(ctx)
 	return nil
+}
+
+// resolve connects what was declared by names, in the order of Connect.
+func (g *Graph) resolve() {
+	if len(g.pending) == 0 {
+		return
+	}
+	for _, connect := range g.pending {
+		connect()
+	}
+	g.pending = nil
+	slices.SortStableFunc(g.links, func(a, b *Subscription) int { return a.seq - b.seq })
 }
 
 // admitAll gives every declared subscription to its producer, before the first

@@ -8,12 +8,15 @@ import (
 
 // Inlet is the face of a gate or a sink that events come in by. It is a small
 // handle; copies name the same face.
-type Inlet[T any] struct{ i *inlet[T] }
+type Inlet[T any] struct {
+	i    *inlet[T]
+	name *Name[T] // in place of i, when not nil
+}
 
 // In returns i itself, so that a handle can be given to [Connect].
 func (i Inlet[T]) In() Inlet[T] { return i }
 
-// Inleter is what events can go to: [*Sink], [*Gate], [Inlet].
+// Inleter is what events can go to: [*Sink], [*Gate], [Inlet], [*Name].
 type Inleter[T any] interface{ In() Inlet[T] }
 
 // inlet is the consuming half of a stage. All of it belongs to the stage's

@@ -12,7 +12,8 @@ import (
 type Outlet[T any] struct {
 	o         *outlet[T]
 	where     func(T) bool
-	partition int // 0: none; partition i is i + 1
+	partition int      // 0: none; partition i is i + 1
+	name      *Name[T] // in place of o, when not nil
 }
 
 // Out returns o itself, so that a handle can be given to [Connect].
@@ -44,9 +45,15 @@ func (o Outlet[T]) Partition(i int) Outlet[T] {
 
 // Subscribers returns the number of subscriptions that the producer serves now.
 // Safe for concurrent use.
-func (o Outlet[T]) Subscribers() int { return int(o.o.subscribers.Load()) }
+func (o Outlet[T]) Subscribers() int {
+	from := o.resolve("Subscribers")
+	if from == nil {
+		return 0
+	}
+	return int(from.subscribers.Load())
+}
 
-// Outleter is what events can come from: [*Source], [*Gate], [Outlet].
+// Outleter is what events can come from: [*Source], [*Gate], [Outlet], [*Name].
 type Outleter[T any] interface{ Out() Outlet[T] }
 
 // A Change says that a subscription has arrived or left, and how many the

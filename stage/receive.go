@@ -19,7 +19,7 @@ import (
 // its end, unless it failed or was aborted: then they are counted as lost, and
 // so are those that a stage leaves behind whose drain deadline has passed.
 func OnMessage[M, T any](from Outleter[T], box *Mailbox[M], f func(ctx context.Context, message M, out *Output[T]) error) {
-	o := from.Out().o
+	o := from.Out().o // not of a name: the stage is still to be built
 	if o == nil {
 		panic("stage: OnMessage: not a source or a gate")
 	}

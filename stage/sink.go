@@ -30,7 +30,7 @@ func NewSink[T any](name string, f func(ctx context.Context, in []T) error, opts
 }
 
 // In returns the sink's inlet.
-func (s *Sink[T]) In() Inlet[T] { return Inlet[T]{&s.in} }
+func (s *Sink[T]) In() Inlet[T] { return Inlet[T]{i: &s.in} }
 
 func (s *Sink[T]) common() *base   { return s.in.base }
 func (s *Sink[T]) snapshot() Stats { return s.in.snapshot() }

@@ -84,20 +84,26 @@ type request[T any] struct {
 }
 
 func newRequest[T any](ctx context.Context, from Outleter[T], to Inleter[T], opts []SubOption) (*request[T], error) {
-	o, i := from.Out(), to.In().i
-	if o.o == nil || i == nil {
-		panic("stage: Subscribe: a zero Outlet or Inlet")
-	}
+	f, t := from.Out(), to.In()
+	o, i := f.resolve("Subscribe"), t.resolve("Subscribe")
 	s := newSubscription(opts)
-	s.from, s.to = o.o.base, i.base
+	s.names = [2]string{f.called(o), t.called(i)}
+	switch {
+	case o == nil:
+		return nil, s.where(ErrProducerNotAlive)
+	case i == nil:
+		return nil, s.where(ErrConsumerNotAlive)
+	}
+	s.from, s.to = o.base, i.base
+	s.ready.Store(true)
 	if err := penstock.ContextError(ctx); err != nil {
 		return nil, s.where(err)
 	}
-	e := newEdge(o, i, s)
+	e := newEdge(f, o, i, s)
 	if err := s.enter(e, i.owned); err != nil {
 		return nil, err
 	}
-	return &request[T]{s, e, o.o, i}, nil
+	return &request[T]{s, e, o, i}, nil
 }
 
 // enter checks a subscription between running stages and lists it with the

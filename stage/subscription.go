@@ -14,9 +14,12 @@ import (
 // by [Subscription.Cancel]. All methods are safe for concurrent use.
 type Subscription struct {
 	subscription
+	names    [2]string   // of the producer and the consumer, as the call knew them
+	ready    atomic.Bool // from, to and edge are set: false while a name has no owner yet
 	from, to *base
 	graph    *Graph // the consumer's, which lists it
 	edge     subscribed
+	seq      int          // of declared ones, in order
 	admit    func() error // by the producer, of a declared one before the graph starts
 	adopt    func()       // by the consumer, thereafter
 	standing atomic.Uint32
@@ -54,25 +57,36 @@ type subscription struct {
 }
 
 // Producer returns the name of the producer.
-func (s *Subscription) Producer() string { return s.from.name }
+func (s *Subscription) Producer() string {
+	if !s.ready.Load() {
+		return s.names[0]
+	}
+	return s.from.name
+}
 
 // Consumer returns the name of the consumer.
-func (s *Subscription) Consumer() string { return s.to.name }
+func (s *Subscription) Consumer() string {
+	if !s.ready.Load() {
+		return s.names[1]
+	}
+	return s.to.name
+}
 
 // Ask asks for n more events, on a subscription made with [Manual]. It never
 // blocks, and may be called from inside a callback, which it never calls. The
 // producer gets no more than the largest int64 as demand; more counts as that.
 // The error matches [penstock.ErrInvalid] when n is not positive, and
 // [ErrAutomatic] when the subscription asks by itself; then nothing is asked
-// for. After the end of the subscription Ask changes nothing and returns nil.
+// for. After the end of the subscription Ask changes nothing and returns nil, and
+// neither does it while a name by which it was declared has no owner yet.
 func (s *Subscription) Ask(n int) error {
 	if n <= 0 {
 		return &penstock.FieldError{Field: "Ask", Reason: fmt.Sprintf("%d events", n)}
 	}
 	if !s.manual {
-		return fmt.Errorf("ask %q for more for %q: %w", s.from.name, s.to.name, ErrAutomatic)
+		return fmt.Errorf("ask %q for more for %q: %w", s.Producer(), s.Consumer(), ErrAutomatic)
 	}
-	if s.edge != nil {
+	if s.ready.Load() {
 		s.edge.askMore(n)
 	}
 	return nil
@@ -84,7 +98,7 @@ func (s *Subscription) Ask(n int) error {
 // either side blocks; [Subscription.Done] tells when the last event was
 // processed. A second Cancel, or one after the end, changes nothing.
 func (s *Subscription) Cancel() {
-	if s.edge != nil {
+	if s.ready.Load() {
 		s.edge.cancel()
 	}
 }
