@@ -59,6 +59,12 @@
 // and reads need no room. When what fills the disk is consumed and trimmed, the
 // active segment included, appends go on without a restart.
 //
+// # Looking at it
+//
+// [Check], [Inspect] and [Topics] read the files of a topic without its lock
+// and change nothing: beside the process that has it open, or when nobody can
+// open it.
+//
 // # Goroutines
 //
 // A partition has no goroutine while it is idle. The committer runs while

@@ -102,33 +102,46 @@ func lookup(index []indexEntry, base, offset penstock.Offset) indexEntry {
 // readIndex reads the index from the seal frame at the end of a sealed
 // segment; nil when there is none that can be trusted, and the search then
 // begins at the segment's start.
-func readIndex(s *segment, f interface {
-	ReadAt([]byte, int64) (int, error)
-	Size() (int64, error)
-}) []indexEntry {
+func readIndex(s *segment, f sizedReader) []indexEntry {
 	size, err := f.Size()
-	if err != nil || size < headerSize+int64(sealSize(0)) {
-		return nil
-	}
-	var tail [sealTrailer]byte
-	if _, err := f.ReadAt(tail[:], size-sealTrailer); err != nil {
-		return nil
-	}
-	n := int64(binary.LittleEndian.Uint32(tail[:]))
-	if binary.LittleEndian.Uint32(tail[4:]) != frameMagic || n < int64(sealSize(0)) || n > size-headerSize ||
-		n > int64(sealSize(indexEntries(size))) {
-		return nil
-	}
-	b := make([]byte, n)
-	if _, err := f.ReadAt(b, size-n); err != nil {
-		return nil
-	}
-	if h, err := parseFrame(b, s.seed); err != nil || h.kind != typeSeal {
-		return nil
-	}
-	sum, err := decodeSeal(b)
 	if err != nil {
 		return nil
 	}
+	sum, ok := readSeal(s.seed, f, size)
+	if !ok {
+		return nil
+	}
 	return sum.index
+}
+
+// sizedReader is what is read of a segment file.
+type sizedReader interface {
+	ReadAt([]byte, int64) (int, error)
+	Size() (int64, error)
+}
+
+// readSeal reads the seal frame that ends at a position, and reports whether
+// there is one.
+func readSeal(seed uint32, f sizedReader, end int64) (summary, bool) {
+	if end < headerSize+int64(sealSize(0)) {
+		return summary{}, false
+	}
+	var tail [sealTrailer]byte
+	if _, err := f.ReadAt(tail[:], end-sealTrailer); err != nil {
+		return summary{}, false
+	}
+	n := int64(binary.LittleEndian.Uint32(tail[:]))
+	if binary.LittleEndian.Uint32(tail[4:]) != frameMagic || n < int64(sealSize(0)) || n > end-headerSize ||
+		n > int64(sealSize(indexEntries(end))) {
+		return summary{}, false
+	}
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, end-n); err != nil {
+		return summary{}, false
+	}
+	if h, err := parseFrame(b, seed); err != nil || h.kind != typeSeal {
+		return summary{}, false
+	}
+	sum, err := decodeSeal(b)
+	return sum, err == nil
 }

@@ -29,7 +29,10 @@ type RecoveryReport struct {
 // quarantineMax bounds the copy of a torn tail.
 const quarantineMax = 64 << 20
 
-const stateName = "state.slot"
+const (
+	stateName     = "state.slot"
+	quarantineDir = "quarantine"
+)
 
 // recovery opens one partition.
 type recovery struct {
@@ -283,17 +286,11 @@ func (r *recovery) openSegment(base penstock.Offset) (*segment, error) {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	switch {
-	case err != nil:
+	if err == nil {
+		err = hdr.belongs(p.owner(), base, p.cfg.Codec)
+	}
+	if err != nil {
 		return nil, err
-	case hdr.topic != p.log.uuid || hdr.partition != uint32(p.id):
-		return nil, errForeign
-	case hdr.base != base:
-		return nil, fmt.Errorf("%w: it is the segment of offset %d", errForeign, hdr.base)
-	case hdr.codec != penstock.HashKey(p.cfg.Codec):
-		return nil, fmt.Errorf("%w: another codec", errForeign)
-	case hdr.size < headerSize || hdr.size > int64(maxSegmentBytes):
-		return nil, fmt.Errorf("%w: size %d", errHeader, hdr.size)
 	}
 	p.w.epoch = max(p.w.epoch, hdr.epoch)
 	return newSegment(p.cfg.FS, p.dir, hdr), nil

@@ -24,7 +24,8 @@ type fileView struct {
 	file interface {
 		ReadAt([]byte, int64) (int, error)
 	}
-	size int64 // bytes behind it are not looked at
+	size int64                 // bytes behind it are not looked at
+	look func(pos int64) error // before each block, unless it is nil; its error ends the reading
 	buf  []byte
 	at   int64 // position of buf[0]
 	n    int   // valid bytes of buf
@@ -44,6 +45,11 @@ func (v *fileView) bytes(pos int64, n int) ([]byte, error) {
 	if cap(v.buf) < want {
 		v.buf = make([]byte, want)
 	}
+	if v.look != nil {
+		if err := v.look(pos); err != nil {
+			return nil, stopped{err}
+		}
+	}
 	got, err := v.file.ReadAt(v.buf[:want], pos)
 	if err != nil && err != io.EOF {
 		return nil, err
@@ -58,14 +64,14 @@ func (v *fileView) bytes(pos int64, n int) ([]byte, error) {
 func (v *fileView) frame(pos int64, seed uint32) ([]byte, header, error) {
 	b, err := v.bytes(pos, frameHeaderSize)
 	if err != nil {
-		return nil, header{}, fmt.Errorf("%w: %w", errRead, err)
+		return nil, header{}, readFailed(err)
 	}
 	n, err := parseLength(b, v.size-pos)
 	if err != nil {
 		return nil, header{}, err
 	}
 	if b, err = v.bytes(pos, n); err != nil {
-		return nil, header{}, fmt.Errorf("%w: %w", errRead, err)
+		return nil, header{}, readFailed(err)
 	}
 	if len(b) < n {
 		return nil, header{}, errLength
@@ -75,6 +81,28 @@ func (v *fileView) frame(pos int64, seed uint32) ([]byte, header, error) {
 }
 
 var errRead = errors.New("read failed")
+
+// stopped is the wish of somebody who looks on to read no further.
+type stopped struct{ error }
+
+func (s stopped) Unwrap() error { return s.error }
+
+// isRead reports whether an error is that of a read that the file system refused.
+func isRead(err error) bool { return errors.Is(err, errRead) }
+
+// unread reports whether an error says nothing of the bytes: they were not read.
+func unread(err error) bool {
+	_, stop := errors.AsType[stopped](err)
+	return stop || isRead(err)
+}
+
+// readFailed wraps why a block could not be read.
+func readFailed(err error) error {
+	if s, ok := err.(stopped); ok { // as it comes from fileView.bytes, never wrapped
+		return s
+	}
+	return fmt.Errorf("%w: %w", errRead, err)
+}
 
 // scanned is the valid run of frames that a scan found.
 type scanned struct {
@@ -89,7 +117,11 @@ type scanned struct {
 
 // scan follows the frames of the last segment from a known place to the first
 // position where no valid frame begins.
-func scan(v *fileView, from mark) (scanned, error) {
+func scan(v *fileView, from mark) (scanned, error) { return follow(v, from, nil) }
+
+// follow is scan that shows each frame to a function, unless it is nil. The
+// bytes are valid until it returns; an error of it ends the scan.
+func follow(v *fileView, from mark, each func(pos int64, b []byte, h header) error) (scanned, error) {
 	s := scanned{mark: from}
 	last := int64(headerSize)
 	for !s.sealed {
@@ -98,11 +130,16 @@ func scan(v *fileView, from mark) (scanned, error) {
 			err = errBaseOffset
 		}
 		if err != nil {
-			if errors.Is(err, errRead) {
+			if unread(err) {
 				return s, err
 			}
 			s.cause = err
 			break
+		}
+		if each != nil {
+			if err := each(s.pos, b, h); err != nil {
+				return s, err
+			}
 		}
 		if h.kind == typeData {
 			s.rolling = roll(s.rolling, b)
@@ -138,7 +175,7 @@ func search(v *fileView, seed uint32, pos int64, end penstock.Offset) (behind, e
 	for at := pos; at < v.size; {
 		b, err := v.bytes(at, scanBlock)
 		if err != nil {
-			return out, fmt.Errorf("%w: %w", errRead, err)
+			return out, readFailed(err)
 		}
 		if len(b) == 0 {
 			break
@@ -172,7 +209,7 @@ func candidate(v *fileView, off, to int64) (int64, error) {
 	for off < to {
 		b, err := v.bytes(off, int(to-off))
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w", errRead, err)
+			return 0, readFailed(err)
 		}
 		i := bytes.Index(b, magicBytes)
 		if i < 0 {
@@ -200,7 +237,7 @@ func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset,
 		}
 		b, err := v.bytes(off, frameHeaderSize)
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w", errRead, err)
+			return 0, readFailed(err)
 		}
 		if len(b) < frameHeaderSize {
 			continue
@@ -211,7 +248,7 @@ func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset,
 		f, h, err := v.frame(off, seed)
 		*budget -= int64(max(len(f), frameHeaderSize))
 		if err != nil {
-			if errors.Is(err, errRead) {
+			if unread(err) {
 				return 0, err
 			}
 			continue

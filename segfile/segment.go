@@ -113,6 +113,22 @@ func decodeSegmentHeader(b []byte) (segmentHeader, error) {
 	return h, nil
 }
 
+// belongs checks that the header is that of the segment with this base in the
+// partition.
+func (h *segmentHeader) belongs(o owner, base penstock.Offset, codec string) error {
+	switch {
+	case h.topic != o.topic || h.partition != o.partition:
+		return errForeign
+	case h.base != base:
+		return fmt.Errorf("%w: it is the segment of offset %d", errForeign, h.base)
+	case h.codec != penstock.HashKey(codec):
+		return fmt.Errorf("%w: another codec", errForeign)
+	case h.size < headerSize || h.size > int64(maxSegmentBytes):
+		return fmt.Errorf("%w: size %d", errHeader, h.size)
+	}
+	return nil
+}
+
 func segmentName(base penstock.Offset) string {
 	return fmt.Sprintf("%0*d%s", nameDigits, uint64(base), segmentExt)
 }

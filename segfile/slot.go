@@ -131,21 +131,68 @@ func openSlot(fsys vfs.FS, path, mark string, o owner) (*slotFile, []byte, error
 		return nil, nil, err
 	}
 	s := &slotFile{file: f, mark: mark, owner: o, safe: -1}
-	var payload []byte
-	cause := error(errNoSlot)
-	for i := range 2 {
-		seq, p, err := decodeSlot(b[min(i*slotSize, n):n], mark, o)
-		switch {
-		case err != nil:
-			cause = fmt.Errorf("%w; slot %c: %w", cause, 'A'+rune(i), err)
-		case payload == nil || seq > s.seq:
-			s.seq, s.newest, payload = seq, i, p
-		}
-	}
+	seq, newest, payload, cause := newestSlot(b[:n], mark, o)
 	if payload == nil {
 		return s, nil, cause
 	}
+	s.seq, s.newest = seq, newest
 	return s, payload, nil
+}
+
+// newestSlot returns the slot that counts of a file's bytes, and what is wrong
+// with the other, or with both when payload is nil.
+func newestSlot(b []byte, mark string, o owner) (seq uint64, newest int, payload []byte, cause error) {
+	cause = errNoSlot
+	for i := range 2 {
+		q, p, err := decodeSlot(b[min(i*slotSize, len(b)):], mark, o)
+		switch {
+		case err != nil:
+			cause = fmt.Errorf("%w; slot %c: %w", cause, 'A'+rune(i), err)
+		case payload == nil || q > seq:
+			seq, newest, payload = q, i, p
+		}
+	}
+	return seq, newest, payload, cause
+}
+
+// peekTries is how often a slot file that somebody may be writing is read
+// before a bad slot counts as bad.
+const peekTries = 3
+
+// peeked is what a look at a slot file found.
+type peeked struct {
+	seq     uint64
+	payload []byte
+	spoiled error // what is wrong with the other slot; nil also when it was never written
+}
+
+// peekSlot reads a slot file that somebody else may be writing. It changes
+// nothing. The error matches errNoSlot when neither slot is valid.
+func peekSlot(fsys vfs.FS, path, mark string, o owner) (peeked, error) {
+	f, err := fsys.Open(path, false)
+	if err != nil {
+		return peeked{}, err
+	}
+	defer f.Close()
+	b := make([]byte, 2*slotSize)
+	for try := 1; ; try++ {
+		n, err := f.ReadAt(b, 0)
+		if err != nil && err != io.EOF {
+			return peeked{}, err
+		}
+		seq, newest, payload, cause := newestSlot(b[:n], mark, o)
+		p := peeked{seq: seq, payload: payload}
+		if payload != nil {
+			other := b[min((1-newest)*slotSize, n):min((2-newest)*slotSize, n)]
+			if _, _, err := decodeSlot(other, mark, o); err != nil && lastNonZero(other) >= 0 {
+				p.spoiled = fmt.Errorf("slot %c: %w", 'B'-rune(newest), err)
+			}
+			cause = nil
+		}
+		if try == peekTries || cause == nil && p.spoiled == nil { // before, a slot may have been in the middle of a write
+			return p, cause
+		}
+	}
 }
 
 // write overwrites the slot that is not the safe one. With sync it is durable

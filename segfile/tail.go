@@ -97,7 +97,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		return r.unreadable(s, err)
 	}
 	safe = max(safe, s.durable, rest.durable)
-	if s.pos < safe || rest.beyond || errors.Is(s.cause, errBaseOffset) {
+	if s.damaged(rest, safe) {
 		last := s.end
 		if rest.frames > 0 {
 			last = max(last, rest.first-1)
@@ -121,6 +121,12 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		}
 	}
 	return r.settle(s, f, size)
+}
+
+// damaged reports whether what ends the run of frames is damage and no torn
+// tail: bytes up to safe had been synced.
+func (s *scanned) damaged(rest behind, safe int64) bool {
+	return s.pos < safe || rest.beyond || errors.Is(s.cause, errBaseOffset)
 }
 
 // unreadable faults the partition from where the disk fails to read: one bad
@@ -171,7 +177,7 @@ func (r *recovery) cut(s scanned, rest behind, f vfs.File) error {
 // quarantine copies the torn tail to a file of its own and returns its name.
 func (r *recovery) quarantine(s scanned, rest behind, f vfs.File) (string, error) {
 	p := r.p
-	dir := filepath.Join(p.dir, "quarantine")
+	dir := filepath.Join(p.dir, quarantineDir)
 	switch err := p.cfg.FS.Mkdir(dir); {
 	case err == nil:
 		if err := p.syncDirectory(); err != nil {
@@ -206,5 +212,5 @@ func (r *recovery) quarantine(s scanned, rest behind, f vfs.File) (string, error
 		_ = p.cfg.FS.Remove(path) // a part of a copy is no help
 		return "", fmt.Errorf("quarantine of a torn tail: %w", err)
 	}
-	return filepath.Join(partitionName(p.id), "quarantine", name), nil
+	return filepath.Join(partitionName(p.id), quarantineDir, name), nil
 }

@@ -241,17 +241,22 @@ func (l *Log) newUUID() (u uuid) {
 // missing. Topics are made by several processes at once, so the temporary
 // name is drawn at random, and losing the race is no error.
 func (l *Log) checkFormat() error {
-	path := filepath.Join(l.cfg.Dir, formatName)
-	b, err := l.readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		content := fmt.Sprintf("%s\nformat %d.%d\ncreated %s\nuuid %s\n", formatMark, formatMajor, formatMinor,
-			l.seams.now().UTC().Format(time.RFC3339Nano), l.newUUID())
-		err = l.writeFile(l.cfg.Dir, formatName, fmt.Sprintf("%s-%016x.tmp", formatName, l.seams.random()), []byte(content))
-		if err != nil {
-			return err
-		}
-		b, err = l.readFile(path)
+	err := l.readFormat()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
+	content := fmt.Sprintf("%s\nformat %d.%d\ncreated %s\nuuid %s\n", formatMark, formatMajor, formatMinor,
+		l.seams.now().UTC().Format(time.RFC3339Nano), l.newUUID())
+	err = l.writeFile(l.cfg.Dir, formatName, fmt.Sprintf("%s-%016x.tmp", formatName, l.seams.random()), []byte(content))
+	if err != nil {
+		return err
+	}
+	return l.readFormat()
+}
+
+// readFormat reads and checks FORMAT.
+func (l *Log) readFormat() error {
+	b, err := l.readFile(filepath.Join(l.cfg.Dir, formatName))
 	if err != nil {
 		return err
 	}

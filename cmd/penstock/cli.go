@@ -21,10 +21,14 @@ type env struct {
 
 // cli is the command line. Each command's Run method gets the env.
 type cli struct {
-	Demo    demoCmd    `cmd:"" help:"Run a node under load, kill it as often as you like, and judge what was lost."`
-	Bench   benchCmd   `cmd:"" help:"Run benchmark rows, each beside a baseline that needs no other code."`
-	Version versionCmd `cmd:"" help:"Say which penstock this is."`
-	Node    nodeCmd    `cmd:"" hidden:"" help:"The process that the demo kills."`
+	Demo     demoCmd     `cmd:"" help:"Run a node under load, kill it as often as you like, and judge what was lost."`
+	Bench    benchCmd    `cmd:"" help:"Run benchmark rows, each beside a baseline that needs no other code."`
+	Fsck     fsckCmd     `cmd:"" help:"Look for damage in a data directory."`
+	Segments segmentsCmd `cmd:"" help:"List the segment files of a data directory, and who keeps them."`
+	Dump     dumpCmd     `cmd:"" help:"Print the stored events of a data directory."`
+	Du       duCmd       `cmd:"" help:"Add up what the topics of a data directory take on disk."`
+	Version  versionCmd  `cmd:"" help:"Say which penstock this is."`
+	Node     nodeCmd     `cmd:"" hidden:"" help:"The process that the demo kills."`
 }
 
 const description = `penstock is the buffer between your Go code and everything slower than it.

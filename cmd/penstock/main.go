@@ -2,6 +2,10 @@
 //
 //	penstock demo       a node under load, killed and judged
 //	penstock bench      the benchmark rows, each beside its baseline
+//	penstock fsck       looks for damage in a data directory
+//	penstock segments   lists its segment files, and who keeps them
+//	penstock dump       prints its events
+//	penstock du         adds up what it takes
 //	penstock version    what this binary is
 //
 // Run penstock --help for the exit codes, and penstock COMMAND --help for an

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 // usual commands of testscript there are
 //
 //	code N COMMAND...     runs a command that must end with exit code N
+//	flip FILE POSITION    inverts a byte of a file
 //	verdict [FIELD=N]...  checks the verdict in the last line of standard output
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -56,9 +57,10 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv(commandEnv, "1")
 			env.Setenv("TMPDIR", env.WorkDir)
-			return nil
+			// What the commands that look at a data directory look at.
+			return os.CopyFS(filepath.Join(env.WorkDir, "golden"), os.DirFS(filepath.Join("..", "..", "segfile", "testdata", "format1")))
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "verdict": verdict},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "verdict": verdict, "flip": flip},
 	})
 }
 
@@ -92,6 +94,19 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code is %d, want %d", got, want)
 	}
+}
+
+func flip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: flip FILE POSITION")
+	}
+	at, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	name := ts.MkAbs(args[0])
+	b, err := os.ReadFile(name)
+	ts.Check(err)
+	b[at] ^= 0xff
+	ts.Check(os.WriteFile(name, b, 0o600))
 }
 
 func verdict(ts *testscript.TestScript, neg bool, args []string) {
@@ -134,7 +149,7 @@ func outcome(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestEveryCommandHasAnExample(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"demo", "bench", "version"} {
+	for _, command := range []string{"demo", "bench", "fsck", "segments", "dump", "du", "version"} {
 		code, out, _ := outcome(t, command, "--help")
 		if code != 0 || !strings.Contains(out, "Example") || !strings.Contains(out, "penstock "+command) {
 			t.Errorf("%s --help: code %d\n%s", command, code, out)

@@ -74,6 +74,14 @@ func newMem(base *tree) *Mem {
 	return &Mem{base: base, tree: base.clone(), locks: map[string]bool{}}
 }
 
+// Clone returns a file system of its own with the same content, all of it
+// durable, and without the locks, the faults and the limit.
+func (m *Mem) Clone() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return newMem(m.tree.clone())
+}
+
 // SetFault makes fn decide about each operation from now on; nil ends that. It
 // runs without a lock, on the goroutine of the operation, and may block.
 func (m *Mem) SetFault(fn func(Op) Fault) {

@@ -1,0 +1,298 @@
+package segfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+)
+
+// lookTries bounds how often a directory is looked at again because its owner
+// changed it meanwhile. An owner that trims all the time has a moment of rest
+// between two tries.
+const lookTries = 50
+
+// errMoving is the end of a look that never found a directory at rest.
+var errMoving = errors.New("the directory changed each time it was looked at; try again")
+
+// Inspection reads the files of one topic without taking part in it: it takes
+// no lock, changes nothing and opens everything for reading only, so it may
+// stand beside the process that has the topic open, and beside a damaged
+// topic that nobody can open. What it tells was true at some moment during
+// the call. It is safe for concurrent use.
+type Inspection struct {
+	fs    vfs.FS
+	dir   string // of the topic
+	topic *topic
+}
+
+// InspectConfig names a topic to be looked at.
+type InspectConfig struct {
+	FS    vfs.FS // nil = the operating system's
+	Dir   string // data directory
+	Topic string // the topic's name
+}
+
+// TopicInfo is what a topic was made with.
+type TopicInfo struct {
+	Topic      string    `json:"topic"`
+	UUID       string    `json:"uuid"`
+	Format     string    `json:"format"` // major.minor
+	Partitions int       `json:"partitions"`
+	Router     string    `json:"router"`
+	Codec      string    `json:"codec"`
+	Tenant     string    `json:"tenant,omitempty"`
+	Created    time.Time `json:"created"`
+}
+
+// Topics returns the names of the topics in a data directory, sorted: those
+// that are finished, and those that have a partition with a segment and lost
+// their topic.json. fsys is nil for the operating system's files. The error
+// matches fs.ErrNotExist when there is no such directory.
+func Topics(fsys vfs.FS, dir string) ([]string, error) {
+	if fsys == nil {
+		fsys = vfs.OS()
+	}
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	var topics []string
+	for _, name := range names {
+		topic, err := UnescapeName(name)
+		if err != nil {
+			continue
+		}
+		info, err := fsys.Stat(filepath.Join(dir, name))
+		if err != nil || !info.Dir {
+			continue
+		}
+		if _, err := fsys.Stat(filepath.Join(dir, name, topicName)); err == nil || holdsSegments(fsys, filepath.Join(dir, name)) {
+			topics = append(topics, topic)
+		}
+	}
+	slices.Sort(topics)
+	return topics, nil
+}
+
+// holdsSegments reports whether a directory has a partition with a segment.
+func holdsSegments(fsys vfs.FS, dir string) bool {
+	parts, _ := fsys.List(dir) // what cannot be listed holds nothing
+	for _, part := range parts {
+		if !strings.HasPrefix(part, "p") {
+			continue
+		}
+		files, _ := fsys.List(filepath.Join(dir, part))
+		if slices.ContainsFunc(files, func(name string) bool { return strings.HasSuffix(name, segmentExt) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Inspect finds a topic. Errors: fs.ErrNotExist, there is none;
+// [penstock.ErrCorrupt], its topic.json is damaged or missing beside data;
+// [penstock.ErrUnsupported], another major version wrote it.
+func Inspect(c InspectConfig) (*Inspection, error) {
+	if c.FS == nil {
+		c.FS = vfs.OS()
+	}
+	if err := checkName("Topic", c.Topic); err != nil {
+		return nil, err
+	}
+	in := &Inspection{fs: c.FS, dir: filepath.Join(c.Dir, EscapeName(c.Topic))}
+	l := &Log{cfg: Config{FS: c.FS, Topic: c.Topic}, dir: in.dir}
+	t, err := l.readTopic()
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && holdsSegments(c.FS, in.dir):
+		err = l.corrupt(topicName, errors.New("it is missing"))
+	case err == nil:
+		err = checkVersion(topicName, t.Format)
+	}
+	if err == nil && t.Topic != c.Topic {
+		err = l.corrupt(topicName, fmt.Errorf("it is of topic %q", t.Topic))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("topic %q: %w", c.Topic, err)
+	}
+	in.topic = t
+	return in, nil
+}
+
+// About returns what the topic was made with.
+func (in *Inspection) About() TopicInfo {
+	t := in.topic
+	created, _ := time.Parse(time.RFC3339Nano, t.Created) // zero when it is no time
+	return TopicInfo{
+		Topic: t.Topic, UUID: t.UUID, Format: t.Format, Partitions: t.Partitions, Router: t.Router, Codec: t.Codec,
+		Tenant: t.Tenant, Created: created,
+	}
+}
+
+// found is what one look at the directory of a partition found.
+type found struct {
+	id      int
+	dir     string
+	state   state
+	seq     uint64
+	lost    error // why state.slot says nothing
+	spoiled error // what is wrong with its older slot
+	segs    []foundSegment
+	groups  []foundGroup
+	spare   int64 // size of the prepared segment
+	others  []string
+}
+
+// foundSegment is a segment file. seg is nil when err says why the file is no
+// segment of this place.
+type foundSegment struct {
+	base penstock.Offset
+	size int64
+	seg  *segment
+	err  error
+}
+
+func (s *foundSegment) name() string { return segmentName(s.base) }
+
+type foundGroup struct {
+	name    string
+	stored  stored
+	err     error
+	spoiled error // what is wrong with one of its slots
+}
+
+// look reads the state, the names, the headers and the positions of a
+// partition, again until the state before and after is the same: then no
+// segment was taken away in between.
+func (in *Inspection) look(id int) (*found, error) {
+	for range lookTries {
+		f := &found{id: id, dir: filepath.Join(in.dir, partitionName(id))}
+		if err := in.lookOnce(f); errors.Is(err, errMoving) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("partition %d: %w", id, err)
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("partition %d: %w", id, errMoving)
+}
+
+func (in *Inspection) lookOnce(f *found) error {
+	p, st, err := in.state(f)
+	f.seq, f.spoiled, f.state, f.lost = p.seq, p.spoiled, st, err
+	names, err := in.fs.List(f.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := in.lookAt(f, name); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(f.segs, func(a, b foundSegment) int { return cmp.Compare(a.base, b.base) })
+	if err := in.lookAtGroups(f); err != nil {
+		return err
+	}
+	p, _, err = in.state(f)
+	if p.seq != f.seq || (err == nil) != (f.lost == nil) {
+		return errMoving
+	}
+	return nil
+}
+
+func (in *Inspection) owner(id int) owner { return owner{topic: in.topic.uuid, partition: uint32(id)} }
+
+// state reads state.slot.
+func (in *Inspection) state(f *found) (peeked, state, error) {
+	p, err := peekSlot(in.fs, filepath.Join(f.dir, stateName), stateMark, in.owner(f.id))
+	if err != nil {
+		return p, state{}, err
+	}
+	st, err := decodeState(p.payload)
+	return p, st, err
+}
+
+// lookAt sorts one name of the directory in.
+func (in *Inspection) lookAt(f *found, name string) error {
+	path := filepath.Join(f.dir, name)
+	base, ok := parseSegmentName(name)
+	if !ok {
+		switch {
+		case name == stateName, name == groupsDir, name == quarantineDir:
+		case name == spareName:
+			info, err := in.fs.Stat(path)
+			if err == nil {
+				f.spare = info.Size
+			}
+		default:
+			f.others = append(f.others, name)
+		}
+		return nil
+	}
+	s := foundSegment{base: base}
+	var err error
+	if s.seg, s.size, err = in.lookAtSegment(f, base); errors.Is(err, fs.ErrNotExist) {
+		return errMoving
+	}
+	s.err = err
+	f.segs = append(f.segs, s)
+	return nil
+}
+
+func (in *Inspection) lookAtSegment(f *found, base penstock.Offset) (*segment, int64, error) {
+	file, err := in.fs.Open(filepath.Join(f.dir, segmentName(base)), false)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer file.Close()
+	size, err := file.Size()
+	if err != nil {
+		return nil, 0, err
+	}
+	hdr, err := readHeader(file)
+	if err == nil {
+		err = hdr.belongs(in.owner(f.id), base, in.topic.Codec)
+	}
+	if err != nil {
+		return nil, size, err
+	}
+	return newSegment(in.fs, f.dir, hdr), size, nil
+}
+
+// lookAtGroups reads the stored positions.
+func (in *Inspection) lookAtGroups(f *found) error {
+	dir := filepath.Join(f.dir, groupsDir)
+	names, err := in.fs.List(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, name := range names {
+		escaped, ok := strings.CutSuffix(name, slotExt)
+		group, uerr := UnescapeName(escaped)
+		if !ok || uerr != nil {
+			f.others = append(f.others, filepath.Join(groupsDir, name))
+			continue
+		}
+		g := foundGroup{name: group}
+		p, err := peekSlot(in.fs, filepath.Join(dir, name), cursorMark, in.owner(f.id))
+		if g.spoiled = p.spoiled; err == nil {
+			g.stored, err = decodeStored(p.payload)
+		}
+		if err == nil && g.stored.group != penstock.HashKey(group) {
+			err = fmt.Errorf("%w: of another group", errForeign)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return errMoving
+		}
+		g.err = err
+		f.groups = append(f.groups, g)
+	}
+	return nil
+}

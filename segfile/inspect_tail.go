@@ -1,0 +1,117 @@
+package segfile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/penstock/penstock"
+)
+
+// tailTries is how often a bad frame in the last segment is looked at again
+// before it counts as damage: its owner may be writing it just now.
+const tailTries = 4
+
+// ending is the end of the log as it looks from outside.
+type ending struct {
+	scanned
+	rest   behind
+	safe   int64 // position up to which the file is known to be synced
+	damage bool  // what stands at pos had been synced and is bad
+	err    error // why the file cannot be read; pos is where
+}
+
+// known reports whether state.slot tells a place in the segment.
+func (f *found) known(seg *segment) bool {
+	return f.lost == nil && f.state.segment == seg.hdr.base && f.state.position >= headerSize && f.state.end >= seg.hdr.base
+}
+
+// end finds the end of the log in the last segment: with whole, from its
+// start, else from where state.slot knows it. each, if not nil, sees the frames
+// that are passed. The error is that of ctx, or of each.
+func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(int64) error, each func(int64, []byte, header) error) (ending, error) {
+	seg := f.segs[len(f.segs)-1].seg
+	file, err := in.fs.Open(seg.path, false)
+	if err != nil {
+		return ending{}, err
+	}
+	defer file.Close()
+	size, err := file.Size()
+	if err != nil {
+		return ending{}, err
+	}
+	e := ending{scanned: scanned{mark: mark{seg: seg, pos: headerSize, end: seg.hdr.base}}, safe: headerSize}
+	if f.known(seg) {
+		e.safe = f.state.position
+		if !whole && e.safe <= size {
+			e.mark = mark{seg: seg, pos: e.safe, end: f.state.end, rolling: f.state.rolling, sealed: f.state.sealed}
+		}
+	}
+	for try := 0; ; try++ {
+		if size, err = file.Size(); err != nil { // its owner may cut it when it seals it
+			return e, err
+		}
+		v := &fileView{file: file, size: size, look: ended(ctx, look)}
+		s, err := follow(v, e.mark, each)
+		s.epoch, s.durable, s.maxTime = max(s.epoch, e.epoch), max(s.durable, e.durable), max(s.maxTime, e.maxTime)
+		s.index, s.bytes = append(e.index, s.index...), s.bytes+e.bytes
+		moved := s.pos > e.pos
+		e.scanned = s
+		if err == nil && !s.sealed {
+			e.rest, err = search(v, seg.seed, s.pos, s.end)
+		}
+		if err != nil {
+			return e, e.failed(err)
+		}
+		e.safe = max(e.safe, s.durable, e.rest.durable)
+		if s.sealed || !s.damaged(e.rest, e.safe) {
+			return e, nil
+		}
+		if moved && try < lookTries { // the owner goes on; so do we
+			continue
+		}
+		if try >= tailTries {
+			e.damage = true
+			return e, nil
+		}
+	}
+}
+
+// failed keeps why a file cannot be read; the end of a context is passed on.
+func (e *ending) failed(err error) error {
+	if isRead(err) {
+		e.err = err
+		return nil
+	}
+	return err
+}
+
+// ended returns what is asked before each block: the end of ctx, and look.
+func ended(ctx context.Context, look func(int64) error) func(int64) error {
+	return func(pos int64) error {
+		if ctx.Err() != nil {
+			return penstock.ContextError(ctx)
+		}
+		if look != nil {
+			return look(pos)
+		}
+		return nil
+	}
+}
+
+// lost says which offsets the damage at the end takes, in words for people.
+func (e *ending) lost(f *found) (first, last penstock.Offset, cause error) {
+	first, last = e.scanned.end, e.scanned.end
+	switch {
+	case e.rest.frames > 0:
+		last = max(last, e.rest.first-1)
+	case f.known(e.seg) && f.state.end > e.scanned.end:
+		last = f.state.end - 1
+	}
+	if e.err != nil {
+		return first, max(last, f.state.end), e.err
+	}
+	if cause = e.cause; cause == nil {
+		cause = fmt.Errorf("the file ends at %d", e.pos)
+	}
+	return first, last, cause
+}
