@@ -92,8 +92,9 @@ type base struct {
 // counters of one stage, in events.
 type counters struct {
 	in, failed, emitted, sent, dispatched, waiting, discarded, undelivered atomic.Int64
-	filtered, dropped, held                                                atomic.Int64 // of a gate's operator
 	letters, messages, messagesLost                                        atomic.Int64 // in messages
+	filtered, dropped, held                                                atomic.Int64 // of a gate's operator, or of children
+	childRestarts, abandoned                                               atomic.Int64 // of children
 
 	userNanos atomic.Int64 // in user code that has returned
 }
@@ -104,9 +105,10 @@ func newBase(name string, kind Kind, opts []Option) *base {
 	if b.only != "" && kind != KindSource {
 		b.invalid(b.only, "is for sources, not for a %s", kind)
 	}
-	if b.drains && kind == KindSink {
+	if b.drains && kind == KindSink && !b.crew {
 		b.invalid("Drain", "is not for a sink, which holds nothing")
 	}
+	b.checkChildren()
 	return b
 }
 

@@ -58,10 +58,11 @@ func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption
 // held.
 func connect[T any](g *Graph, s *Subscription, f Outlet[T], o *outlet[T], i *inlet[T]) *Subscription {
 	s.from, s.to = o.base, i.base
+	rule := i.rule(&s.subscription)
 	e := newEdge(f, o, i, s)
 	err := g.admit(s, e.partition)
-	if err == nil && s.manual && i.owned {
-		err = s.where(ErrUnsupportedDemandMode)
+	if err == nil && rule != nil {
+		err = s.where(rule)
 	}
 	if err != nil {
 		g.refuse(err)

@@ -187,7 +187,7 @@ func (s *StageStatus) entered() int64 {
 
 func (s *StageStatus) left() int64 {
 	if s.Kind == KindSink {
-		return s.In
+		return s.In - s.Held
 	}
 	return s.Dispatched
 }

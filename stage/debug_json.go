@@ -47,6 +47,9 @@ type (
 		Messages        int64   `json:"messages"`
 		MessagesWaiting int64   `json:"messages_waiting"`
 		MessagesLost    int64   `json:"messages_lost"`
+		Slots           int     `json:"slots"`
+		ChildRestarts   int64   `json:"child_restarts"`
+		Abandoned       int64   `json:"abandoned"`
 		Consumers       int     `json:"consumers"`
 		CallbackSeconds float64 `json:"callback_seconds"`
 		UserCodeSeconds float64 `json:"user_code_seconds"`
@@ -87,7 +90,8 @@ func (v *debugView) JSON() any {
 			InPerSecond: debugpage.Finite(s.InPerSecond), OutPerSecond: debugpage.Finite(s.OutPerSecond), RateSeconds: s.Over.Seconds(),
 			Buffered: s.Buffered, Discarded: s.Discarded, Filtered: s.Filtered, Dropped: s.Dropped, Held: s.Held,
 			Failed: s.Failed, Undelivered: s.Undelivered, Messages: s.Messages, MessagesWaiting: s.MessagesWaiting, MessagesLost: s.MessagesLost,
-			Consumers:       s.Consumers,
+			Consumers: s.Consumers,
+			Slots:     s.Slots, ChildRestarts: s.ChildRestarts, Abandoned: s.Abandoned,
 			CallbackSeconds: v.callback(s), UserCodeSeconds: s.InUserCode.Seconds(), Goroutine: s.Executor,
 			Ended: s.Ended, Error: s.Error,
 		})

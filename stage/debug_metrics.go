@@ -49,6 +49,9 @@ var metrics = []metric{
 	stageCount("messages_total", "counter", "Messages that the stage's handler was given.", func(s *StageStatus) int64 { return s.Messages }),
 	stageCount("messages_waiting", "gauge", "Messages in the stage's mailbox.", func(s *StageStatus) int64 { return s.MessagesWaiting }),
 	stageCount("messages_lost_total", "counter", "Messages in the mailbox when the stage failed, was aborted, or could wait no longer.", func(s *StageStatus) int64 { return s.MessagesLost }),
+	stageCount("slots", "gauge", "Slots for children, or workers of a pool, over all subscriptions; held_events of them are in use.", func(s *StageStatus) int64 { return int64(s.Slots) }),
+	stageCount("child_restarts_total", "counter", "How often a child was started again.", func(s *StageStatus) int64 { return s.ChildRestarts }),
+	stageCount("abandoned_children_total", "counter", "Children that did not stop in time.", func(s *StageStatus) int64 { return s.Abandoned }),
 	stageCount("consumers", "gauge", "Subscriptions that the stage serves.", func(s *StageStatus) int64 { return int64(s.Consumers) }),
 	stageMetric("user_code_seconds_total", "counter", "Time in user code that has returned, short calls by sampling.", func(_ *debugView, s *StageStatus) []debugpage.Value {
 		return debugpage.One(s.InUserCode.Seconds())

@@ -249,6 +249,21 @@ func (e *edge[T]) spoil(n int) {
 	e.spoilt = true
 }
 
+// pass moves on behind one event of p and returns it, for a consumer that
+// counts it as processed later.
+func (e *edge[T]) pass(p *packet[T]) T {
+	at := p.from + e.at
+	v := p.slab.buf[at]
+	if e.clears && !p.shared {
+		clear(p.slab.buf[at : at+1])
+	}
+	e.at++
+	if at+1 == p.to {
+		e.pop(p)
+	}
+	return v
+}
+
 func (e *edge[T]) pop(p *packet[T]) {
 	e.settleMoved(p)
 	e.at = 0

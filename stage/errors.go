@@ -59,6 +59,22 @@ func errTaken(what, name string) error { return fmt.Errorf("%s %q: %w", what, na
 // withdrawn. It matches context.DeadlineExceeded.
 var ErrSubscribeTimeout = fmt.Errorf("subscribe: %w", context.DeadlineExceeded)
 
+// Errors about the children of [Slots] and [Pool].
+var (
+	// ErrChildNotFound: no child has that number, or it has ended. It matches
+	// [penstock.ErrInvalid].
+	ErrChildNotFound = fmt.Errorf("%w: child not found", penstock.ErrInvalid)
+	// ErrTerminated is the cause of a child's context when the child was told to
+	// stop: by [Slots.Terminate], or because its stage ends.
+	ErrTerminated = errors.New("told to stop")
+	// ErrAbandoned: a child was told to stop and did not in time. Its goroutine
+	// goes on, and nobody waits for it.
+	ErrAbandoned = errors.New("abandoned: did not stop in time")
+	// ErrChildTolerance: children had to be started again too often, see
+	// [ChildTolerance].
+	ErrChildTolerance = errors.New("children failed too often")
+)
+
 // errAborted stands for a nil error given to Abort.
 var errAborted = errors.New("aborted")
 

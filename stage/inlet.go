@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/penstock/penstock/demand"
 )
 
 // Inlet is the face of a gate or a sink that events come in by. It is a small
@@ -25,11 +27,12 @@ type Inleter[T any] interface{ In() Inlet[T] }
 // Invariant: live is the number of edges whose end was not taken yet.
 type inlet[T any] struct {
 	*base
-	edges []*edge[T]
-	live  int
-	first int  // the edge that the next turn begins with
-	gone  bool // some of edges are done
-	owned bool // the stage asks by rules of its own, not by the window
+	edges     []*edge[T]
+	live      int
+	first     int           // the edge that the next turn begins with
+	gone      bool          // some of edges are done
+	owned     bool          // the stage asks by rules of its own, not by the window
+	ownWindow demand.Window // of its subscriptions, when Max is not 0; else they say
 
 	changes bool // the callback may change what it gets
 
@@ -44,9 +47,27 @@ func newInlet[T any](b *base) inlet[T] { return inlet[T]{base: b} }
 func (i *inlet[T]) adopt(e *edge[T]) {
 	i.edges = append(i.edges, e)
 	i.live++
-	if !e.manual {
+	if i.owned {
+		e.ask(e.window.Max())
+	} else if !e.manual {
 		e.ask(e.window.Start())
 	}
+}
+
+// rule says whether the stage's own rules of asking allow what a subscription
+// asks for, and gives it its demand if they say which (ST-35).
+func (i *inlet[T]) rule(s *subscription) error {
+	if !i.owned {
+		return nil
+	}
+	fixed := i.ownWindow.Max() > 0
+	if s.manual || s.demand && fixed {
+		return ErrUnsupportedDemandMode
+	}
+	if fixed {
+		s.window = i.ownWindow
+	}
+	return nil
 }
 
 // greet tells the hook of a subscription that was adopted.

@@ -58,11 +58,13 @@ type settings struct {
 	holds     bool   // AccumulateDemand was given
 	onDiscard func(int)
 	drain     time.Duration
+	crew      bool // the stage runs children
+	children  children
 	err       error
 }
 
 func (s *settings) apply(opts []Option) {
-	s.capacity, s.drain = DefaultBuffer, DefaultDrain
+	s.capacity, s.drain, s.children = DefaultBuffer, DefaultDrain, defaultChildren
 	for _, o := range opts {
 		o(s)
 	}

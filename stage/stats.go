@@ -11,8 +11,8 @@ type Stats struct {
 	In         int64 // given to callbacks that returned, or panicked
 	Failed     int64 // of In: the call failed
 	Filtered   int64 // of In: an operator let it go, as it is there to do
-	Dropped    int64 // of In: an operator dropped it by its policy, or had it in hands when the stage ended
-	Held       int64 // of In: an operator has it in hands now
+	Dropped    int64 // of In: an operator dropped it by its policy, or had it in hands when the stage ended; or its child was stopped
+	Held       int64 // of In: an operator has it in hands now, or a child
 	Emitted    int64 // by callbacks
 	Pushed     int64 // into a source by its emitter
 	Dispatched int64 // of Emitted and Pushed: went out, to one consumer or, by a broadcast, to all
@@ -28,6 +28,9 @@ type Stats struct {
 	Messages        int64 // that the stage's handler was given; messages are no events
 	MessagesWaiting int64 // in its mailbox
 	MessagesLost    int64 // in its mailbox when the stage failed, was aborted, or could wait no longer
+	Slots           int   // of a [Pool] or [Slots], over all its subscriptions; Held of them are in use
+	ChildRestarts   int64 // how often a child was started again
+	Abandoned       int64 // of Dropped: the child did not stop in time
 
 	Consumers  int  // subscriptions that a source or a gate serves now
 	InCallback bool // user code runs now
@@ -55,6 +58,7 @@ func (b *base) snapshot() Stats {
 		Emitted: b.stats.emitted.Load(), Dispatched: b.stats.sent.Load(), Sent: b.stats.sent.Load(),
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
 		Messages: b.stats.messages.Load(), MessagesWaiting: b.stats.letters.Load(), MessagesLost: b.stats.messagesLost.Load(),
+		ChildRestarts: b.stats.childRestarts.Load(), Abandoned: b.stats.abandoned.Load(),
 		InCallback: b.inCallback(), Ended: b.over.Load(),
 	}
 }

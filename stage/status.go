@@ -203,7 +203,10 @@ func (b *base) look(now time.Time, stats Stats) StageStatus {
 		s.InPerSecond, s.OutPerSecond, s.Over = r.In, r.Out, r.Over
 		s.moved = out > seen.out
 	}
-	discarded := stats.Discarded + stats.Dropped
+	discarded := stats.Discarded
+	if stats.Kind != KindSink { // whose children were told to stop
+		discarded += stats.Dropped
+	}
 	if discarded > seen.discarded {
 		seen.dropped, seen.droppedAt = discarded-seen.discarded, now
 	}

@@ -99,8 +99,9 @@ func newRequest[T any](ctx context.Context, from Outleter[T], to Inleter[T], opt
 	if err := penstock.ContextError(ctx); err != nil {
 		return nil, s.where(err)
 	}
+	rule := i.rule(&s.subscription)
 	e := newEdge(f, o, i, s)
-	if err := s.enter(e, i.owned); err != nil {
+	if err := s.enter(e, rule); err != nil {
 		return nil, err
 	}
 	return &request[T]{s, e, o, i}, nil
@@ -108,14 +109,14 @@ func newRequest[T any](ctx context.Context, from Outleter[T], to Inleter[T], opt
 
 // enter checks a subscription between running stages and lists it with the
 // consumer's graph: from then on the pair is taken.
-func (s *Subscription) enter(e subscribed, owned bool) error {
+func (s *Subscription) enter(e subscribed, rule error) error {
 	switch {
 	case s.from == s.to:
 		return s.where(ErrSelfSubscription)
 	case s.subscription.err != nil:
 		return s.where(s.subscription.err)
-	case s.manual && owned:
-		return s.where(ErrUnsupportedDemandMode)
+	case rule != nil:
+		return s.where(rule)
 	case !s.from.alive():
 		return s.where(ErrProducerNotAlive)
 	case !s.to.alive():

@@ -140,6 +140,9 @@ func (v *view) flow(i int) (State, string) {
 		inFlight += e.InFlight
 	}
 	held, stopped := v.heldUp(i)
+	if st.Slots > 0 && st.Held > 0 {
+		return Moving, st.slots()
+	}
 	if mate, age := v.caller(i); mate != i && age >= busyAfter {
 		return NoDemand, "waits for " + v.Stages[mate].Name + " in the same goroutine, in its callback for " + debugpage.Span(age)
 	}
@@ -162,6 +165,18 @@ func (v *view) flow(i int) (State, string) {
 		return Idle, "has nothing to give; " + events(open) + " asked for"
 	}
 	return Idle, "waits for events from " + producers(v.in[i])
+}
+
+// slots says how many slots are in use, and what became of children before.
+func (s *StageStatus) slots() string {
+	text := grouped(s.Held) + " of " + debugpage.Count(uint64(s.Slots), "slot", "slots") + " in use"
+	if s.ChildRestarts > 0 {
+		text += ", " + debugpage.Count(uint64(s.ChildRestarts), "restart", "restarts")
+	}
+	if s.Abandoned > 0 {
+		text += ", " + debugpage.Count(uint64(s.Abandoned), "child", "children") + " abandoned"
+	}
+	return text
 }
 
 func (v *view) inUserCode(st *StageStatus) time.Duration {
