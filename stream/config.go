@@ -25,6 +25,8 @@ type Config struct {
 	// another mapper ([ErrMapperChanged]): the streams have been migrated.
 	RemapQueues bool
 
+	// Startup says whether Run starts the agents by itself; it does by default.
+	Startup Startup
 	// Registry keeps the subscriptions. Nil means a new [MemoryRegistry].
 	Registry Registry
 	// Failure decides what becomes of failures. Nil means: dead-letter if
@@ -120,7 +122,7 @@ func (c *Config) fillParts() error {
 		values int
 	}{
 		{"Subscriptions", uint8(c.Subscriptions), 3}, {"FilterErrors", uint8(c.FilterErrors), 2},
-		{"OnMiss", uint8(c.OnMiss), 4}, {"Unattached", uint8(c.Unattached), 3},
+		{"OnMiss", uint8(c.OnMiss), 4}, {"Unattached", uint8(c.Unattached), 3}, {"Startup", uint8(c.Startup), 2},
 	} {
 		if int(f.value) >= f.values {
 			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is unknown", f.value)}

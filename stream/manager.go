@@ -10,15 +10,43 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// manager keeps one agent per queue that this node owns. Ownership is static:
-// this node owns all queues. Its methods are called by Provider.Run only.
+// manager keeps one agent per queue that this node owns. Notices of ownership
+// and commands are orders, which one goroutine, that of Provider.Run, executes
+// one after the other; an order that was overtaken by a later one of its kind
+// is skipped (OR-35). Which queues to start and stop is a pure function,
+// planChange.
+//
+// Invariants: an agent is live from its start until its stop has begun; agents
+// are started and stopped by the executing goroutine only; a queue that comes
+// back gets the same agent, whose start waits for its cleanup (OR-40).
 type manager struct {
 	provider *Provider
-	agents   []*agent // by queue number
+	agents   []*agent         // by queue number; an agent that does not run costs nothing
+	owned    func() Ownership // what this node owns now
+
+	watchers sync.WaitGroup
+	failed   chan struct{} // of capacity 1: an agent has ended by itself
+	woken    chan struct{} // of capacity 1: there are orders
+	applied  uint64        // sequence of the ownership applied last; used by the executing goroutine only
+
+	mu       sync.Mutex
+	open     bool // Run takes orders
+	started  bool
+	orders   []order
+	notices  uint64 // number of the last one that arrived
+	commands uint64
+	live     map[int]chan struct{} // by queue number; closed to end its watcher
+}
+
+// Ownership is what a node owns. Seq rises with each change.
+type Ownership struct {
+	Seq    uint64
+	Queues []QueueID
 }
 
 func newManager(p *Provider) *manager {
-	m := &manager{provider: p}
+	m := &manager{provider: p, live: map[int]chan struct{}{}}
+	m.owned = func() Ownership { return Ownership{Seq: 1, Queues: p.mapper.Queues()} } // static: all
 	for _, q := range p.mapper.Queues() {
 		m.agents = append(m.agents, newAgent(m.agentConfig(q)))
 	}
@@ -56,25 +84,15 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 	}
 }
 
-// run starts the agents, waits for the end of ctx or of an agent, and stops
-// all of them at the same time.
+// run executes orders until ctx ends or an agent does, and stops all agents.
 func (m *manager) run(ctx context.Context) error {
 	if m.provider.adapter.Direction() == WriteOnly {
 		<-ctx.Done()
 		return nil
 	}
-	started := m.agents
-	var first error
-	for i, a := range m.agents {
-		if first = a.start(ctx); first != nil {
-			started = m.agents[:i]
-			break
-		}
-	}
-	if first == nil {
-		m.wait(ctx, started)
-	}
-	if err := m.stop(started); first == nil {
+	m.begin()
+	first := m.serve(ctx)
+	if err := m.end(); first == nil {
 		first = err
 	}
 	if first != nil {
@@ -83,37 +101,173 @@ func (m *manager) run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when ctx has ended, or an agent has.
-func (m *manager) wait(ctx context.Context, agents []*agent) {
-	failed := make(chan struct{}, len(agents))
-	watched, stopWatching := context.WithCancel(ctx)
-	var watchers sync.WaitGroup
-	for _, a := range agents {
-		watchers.Go(func() { // one per agent; wait stops it and waits for it
-			select {
-			case <-a.ended():
-				failed <- struct{}{}
-			case <-watched.Done():
+func (m *manager) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open, m.started, m.applied = true, false, 0
+	m.failed, m.woken = make(chan struct{}, 1), make(chan struct{}, 1)
+}
+
+// serve returns nil at the end of ctx or of an agent, and the first error of
+// the start (OR-38).
+func (m *manager) serve(ctx context.Context) error {
+	if m.provider.config.Startup == AgentsStarted {
+		if err := m.start(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.failed:
+			return nil
+		case <-m.woken:
+			for o, ok := m.next(); ok; o, ok = m.next() {
+				o.finish(m.execute(ctx, o))
+			}
+		}
+	}
+}
+
+// end refuses the orders that are left and stops every agent.
+func (m *manager) end() error {
+	m.mu.Lock()
+	m.open = false
+	left := m.orders
+	m.orders = nil
+	m.mu.Unlock()
+	for _, o := range left {
+		o.finish(errNotRunning)
+	}
+	err := m.stop()
+	m.watchers.Wait()
+	return err
+}
+
+// start starts the agents of all owned queues.
+func (m *manager) start(ctx context.Context) error {
+	m.setStarted(true)
+	own := m.owned()
+	m.applied = own.Seq
+	start, _ := planChange(m.running(), own.Queues)
+	return m.startAgents(ctx, start)
+}
+
+// stop drains all agents at once.
+func (m *manager) stop() error {
+	m.setStarted(false)
+	return m.stopAgents(m.running())
+}
+
+// change makes the running agents those of the owned queues. Additions and
+// removals go on at the same time (OR-34); failures are logged, and other
+// queues go on (OR-38).
+func (m *manager) change(ctx context.Context, own Ownership) {
+	m.applied = own.Seq
+	start, stop := planChange(m.running(), own.Queues)
+	var both sync.WaitGroup
+	var startErr, stopErr error
+	both.Go(func() { startErr = m.startAgents(ctx, start) }) // waited for below
+	stopErr = m.stopAgents(stop)
+	both.Wait()
+	if startErr != nil || stopErr != nil {
+		m.provider.config.Logger.Error("ownership not applied as a whole", "provider", m.provider.config.Name, "sequence", own.Seq, "start", startErr, "stop", stopErr)
+	}
+}
+
+// planChange says which queues to start and which to stop, by number and in
+// order, so that those that run are the wanted ones.
+func planChange(running []int, want []QueueID) (start, stop []int) {
+	runs, wanted := map[int]bool{}, map[int]bool{}
+	for _, n := range running {
+		runs[n] = true
+	}
+	for _, q := range want {
+		if !runs[q.Number] && !wanted[q.Number] {
+			start = append(start, q.Number)
+		}
+		wanted[q.Number] = true
+	}
+	for _, n := range running {
+		if !wanted[n] {
+			stop = append(stop, n)
+		}
+	}
+	return start, stop
+}
+
+// running returns the numbers of the queues whose agents run, in order.
+func (m *manager) running() (out []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n := range m.agents {
+		if m.live[n] != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (m *manager) setStarted(b bool) {
+	m.mu.Lock()
+	m.started = b
+	m.mu.Unlock()
+}
+
+// startAgents starts them at once and returns the first error; the others run.
+func (m *manager) startAgents(ctx context.Context, numbers []int) error {
+	errs := make([]error, len(numbers))
+	var starts sync.WaitGroup
+	for i, n := range numbers {
+		starts.Go(func() { // one per agent; waited for below
+			if errs[i] = m.agents[n].start(ctx); errs[i] == nil {
+				m.watch(n)
 			}
 		})
 	}
-	select {
-	case <-ctx.Done():
-	case <-failed:
+	starts.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
-	stopWatching()
-	watchers.Wait()
+	return nil
 }
 
-// stop drains all agents at once within Config.Drain. What they left is added
+// watch tells the executing goroutine when an agent ends by itself.
+func (m *manager) watch(n int) {
+	unwatch, ended, failed := make(chan struct{}), m.agents[n].ended(), m.failed
+	m.mu.Lock()
+	m.live[n] = unwatch
+	m.mu.Unlock()
+	m.watchers.Go(func() { // one per live agent; stopAgents ends it, end waits for it
+		select {
+		case <-ended:
+			select {
+			case failed <- struct{}{}:
+			default: // told already
+			}
+		case <-unwatch:
+		}
+	})
+}
+
+// stopAgents drains them at once within Config.Drain. What they left is added
 // up; any other error goes first.
-func (m *manager) stop(agents []*agent) error {
+func (m *manager) stopAgents(numbers []int) error {
+	m.mu.Lock()
+	for _, n := range numbers {
+		close(m.live[n])
+		delete(m.live, n)
+	}
+	m.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), m.provider.config.Drain, errDrainOver)
 	defer cancel()
-	errs := make([]error, len(agents))
+	errs := make([]error, len(numbers))
 	var stops sync.WaitGroup
-	for i, a := range agents {
-		stops.Go(func() { errs[i] = a.stop(ctx) }) // one per agent; waited for below
+	for i, n := range numbers {
+		stops.Go(func() { errs[i] = m.agents[n].stop(ctx) }) // one per agent; waited for below
 	}
 	stops.Wait()
 	var first error
