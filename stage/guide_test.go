@@ -8,10 +8,10 @@ import (
 )
 
 // TestGuideShowsWhatTheExamplesRun holds that every block of Go in the guide is a
-// part of an example of stage or queue, letter by letter.
+// part of an example of stage, queue or penstocktest, letter by letter.
 func TestGuideShowsWhatTheExamplesRun(t *testing.T) {
 	var code strings.Builder
-	for _, pattern := range []string{"example*_test.go", "../queue/*example*_test.go"} {
+	for _, pattern := range []string{"example*_test.go", "../queue/*example*_test.go", "../penstocktest/example*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -25,7 +25,7 @@ func TestGuideShowsWhatTheExamplesRun(t *testing.T) {
 		}
 	}
 	pages, err := filepath.Glob("../docs/guide/*.md")
-	if err != nil || len(pages) < 3 {
+	if err != nil || len(pages) < 7 {
 		t.Fatalf("%d pages: %v", len(pages), err)
 	}
 	blocks := 0
@@ -45,7 +45,7 @@ func TestGuideShowsWhatTheExamplesRun(t *testing.T) {
 			}
 		}
 	}
-	if blocks < 8 {
+	if blocks < 24 {
 		t.Errorf("only %d blocks", blocks)
 	}
 }
