@@ -49,14 +49,25 @@ func (k *checker) segments(ctx context.Context) error {
 // missing notices segments that state.slot knows and the directory does not
 // have.
 func (k *checker) missing() bool {
-	f, n := k.f, len(k.f.segs)
+	f := k.f
+	if !f.missing() {
+		return false
+	}
+	k.add(penstock.Alarm, segmentName(f.state.segment), 0, "%v", errMissing).events(f.state.segment, max(f.state.end, 1)-1)
+	return true
+}
+
+var errMissing = errors.New("segment is missing")
+
+// missing reports whether state.slot knows a segment that is not there.
+func (f *found) missing() bool {
+	n := len(f.segs)
 	switch {
 	case f.lost != nil || n > 0 && f.segs[n-1].base >= f.state.segment:
 		return false
 	case n == 0 && (f.state.position == 0 || f.state.start == f.state.end && f.state.sealed):
-		return false
+		return false // nothing was written, or everything was trimmed
 	}
-	k.add(penstock.Alarm, segmentName(f.state.segment), 0, "segment is missing").events(f.state.segment, max(f.state.end, 1)-1)
 	return true
 }
 

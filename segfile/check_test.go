@@ -76,7 +76,7 @@ func TestCheckAgreesWithOpenAfterEveryPowerLoss(t *testing.T) {
 				}
 				must(t, l.Close())
 			}
-			if whole < 300 {
+			if whole < 200 {
 				t.Fatalf("%d images are too few to mean anything", whole)
 			}
 		})

@@ -121,11 +121,12 @@ type Records struct {
 	Epoch uint32          // the writer's epoch: with Offset, the identity of a record
 	Time  int64           // of the append, in unix nanoseconds
 
-	flags uint8
-	tag   penstock.ProducerTag
-	frame []byte
-	from  int // index of record 0 in the frame
-	count int // records of the frame
+	flags   uint8
+	tag     penstock.ProducerTag
+	maxTime int64 // of a dump only
+	frame   []byte
+	from    int // index of record 0 in the frame
+	count   int // records of the frame
 }
 
 // At returns record i, in [0, N). The slice belongs to the reader.

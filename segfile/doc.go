@@ -63,7 +63,7 @@
 //
 // [Check], [Inspect] and [Topics] read the files of a topic without its lock
 // and change nothing: beside the process that has it open, or when nobody can
-// open it.
+// open it. [CutTail] and [Salvage] repair what is damaged, when they are told to.
 //
 // # Goroutines
 //

@@ -41,6 +41,11 @@ func (in *Inspection) Dump(ctx context.Context, c DumpConfig, fn func(Records) e
 	if err != nil {
 		return 0, 0, err
 	}
+	return in.dump(ctx, f, c, fn)
+}
+
+// dump is Dump of what a look found.
+func (in *Inspection) dump(ctx context.Context, f *found, c DumpConfig, fn func(Records) error) (end penstock.Offset, unsynced uint64, err error) {
 	start := f.state.start
 	if f.lost != nil && len(f.segs) > 0 {
 		start = f.segs[0].base
@@ -56,6 +61,9 @@ func (in *Inspection) Dump(ctx context.Context, c DumpConfig, fn func(Records) e
 		if err = d.segment(ctx, i); err != nil {
 			break
 		}
+	}
+	if err == nil && f.missing() {
+		err = d.lost(segmentName(f.state.segment), 0, d.next, max(f.state.end, 1)-1, errMissing)
 	}
 	if errors.Is(err, errDumped) {
 		err = nil
@@ -84,6 +92,9 @@ func (d *dump) segment(ctx context.Context, i int) error {
 		if err := d.lost(s.name(), 0, d.next, s.base-1, errChain); err != nil {
 			return err
 		}
+	}
+	if s.err == nil && i > 0 && !d.f.follows(i) && s.seg.hdr.prevEnd == s.base { // foreign, and in place of another
+		s.err = errChain
 	}
 	if s.err != nil {
 		if last {
@@ -187,7 +198,7 @@ func (d *dump) show(_ int64, b []byte, h header) error {
 		return nil
 	}
 	r := Records{
-		First: d.next, Epoch: h.epoch, Time: h.time, flags: h.flags, tag: h.tag,
+		First: d.next, Epoch: h.epoch, Time: h.time, flags: h.flags, tag: h.tag, maxTime: h.maxTime,
 		frame: b, from: int(d.next - h.base), count: int(h.count),
 	}
 	r.N = r.count - r.from

@@ -235,7 +235,7 @@ func (r *recovery) missing() error {
 		return nil // nothing was written, or everything was trimmed
 	}
 	last := max(r.st.end, 1) - 1 // after an unclean end the state may not know the end yet
-	r.damage(segmentName(r.st.segment), 0, r.st.segment, last, errors.New("segment is missing"))
+	r.damage(segmentName(r.st.segment), 0, r.st.segment, last, errMissing)
 	return r.serveBefore()
 }
 

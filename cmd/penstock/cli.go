@@ -27,6 +27,7 @@ type cli struct {
 	Segments segmentsCmd `cmd:"" help:"List the segment files of a data directory, and who keeps them."`
 	Dump     dumpCmd     `cmd:"" help:"Print the stored events of a data directory."`
 	Du       duCmd       `cmd:"" help:"Add up what the topics of a data directory take on disk."`
+	Repair   repairCmd   `cmd:"" help:"Say what a repair of a data directory would lose, and do it with --yes."`
 	Version  versionCmd  `cmd:"" help:"Say which penstock this is."`
 	Node     nodeCmd     `cmd:"" hidden:"" help:"The process that the demo kills."`
 }

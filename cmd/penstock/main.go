@@ -6,6 +6,7 @@
 //	penstock segments   lists its segment files, and who keeps them
 //	penstock dump       prints its events
 //	penstock du         adds up what it takes
+//	penstock repair     says what a repair would lose, and does it
 //	penstock version    what this binary is
 //
 // Run penstock --help for the exit codes, and penstock COMMAND --help for an

@@ -149,7 +149,7 @@ func outcome(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestEveryCommandHasAnExample(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"demo", "bench", "fsck", "segments", "dump", "du", "version"} {
+	for _, command := range []string{"demo", "bench", "fsck", "segments", "dump", "du", "repair", "version"} {
 		code, out, _ := outcome(t, command, "--help")
 		if code != 0 || !strings.Contains(out, "Example") || !strings.Contains(out, "penstock "+command) {
 			t.Errorf("%s --help: code %d\n%s", command, code, out)

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/segfile"
+)
+
+type repairCmd struct {
+	logDir
+	Partition int    `short:"p" default:"-1" help:"Only this partition; all by default."`
+	CutTail   bool   `xor:"how" help:"End each damaged partition where its damage begins. This is what is planned by default."`
+	Salvage   string `xor:"how" placeholder:"DIR" help:"Copy what can be read into another data directory, and leave this one as it is."`
+	Yes       bool   `help:"Do it. Without it nothing is changed: the plan is printed."`
+}
+
+// Help is shown by --help.
+func (repairCmd) Help() string {
+	return `Says what a repair would lose, and with --yes does it; the topic must not be in use then.
+--cut-tail makes a partition take events again: everything from its damage on goes, also what is whole, and the files
+are kept in its folder quarantine. --salvage loses only what cannot be read, and gives the events new offsets.
+The retry log of a group is a data directory of its own: TOPIC/retry/p00000 and so on.
+
+Example:
+
+    penstock repair data --salvage rescued --yes`
+}
+
+// groupRepaired is what becomes of the position of a group, in JSON.
+type groupRepaired struct {
+	Group string          `json:"group"`
+	From  penstock.Offset `json:"from"`
+	To    penstock.Offset `json:"to"`
+	Error string          `json:"error,omitempty"`
+}
+
+// lostRange is a run of events that cannot be read, in JSON.
+type lostRange struct {
+	First penstock.Offset `json:"first"`
+	Last  penstock.Offset `json:"last"`
+	Text  string          `json:"text"`
+}
+
+// repaired is what a repair does to a partition, in JSON.
+type repaired struct {
+	Topic     string          `json:"topic"`
+	Partition int             `json:"partition"`
+	Done      bool            `json:"done"`
+	Damage    string          `json:"damage,omitempty"`
+	Keep      penstock.Offset `json:"keep"`
+	End       penstock.Offset `json:"end"`
+	Readable  uint64          `json:"lost_readable"`
+	Files     []string        `json:"files"`
+	Copied    uint64          `json:"copied"`
+	Lost      []lostRange     `json:"lost"`
+	Groups    []groupRepaired `json:"groups"`
+}
+
+// Run plans, and with --yes repairs.
+func (c *repairCmd) Run(e *env) error {
+	if c.Partition >= 0 && c.Salvage != "" {
+		return &failure{code: exitUsage, what: "--partition goes with --cut-tail only", fix: "a salvage copies whole topics; name them with --topic"}
+	}
+	topics, err := c.topics()
+	if err != nil {
+		return err
+	}
+	all := []repaired{}
+	for _, topic := range topics {
+		rows, err := c.topic(e, topic)
+		all = append(all, rows...)
+		if err != nil {
+			return err
+		}
+	}
+	if c.json() {
+		return encode(e.stdout, map[string]any{"done": c.Yes, "partitions": all})
+	}
+	return c.write(e, all)
+}
+
+func (c *repairCmd) topic(e *env, topic string) (rows []repaired, err error) {
+	config := segfile.InspectConfig{Dir: c.Dir, Topic: topic}
+	if c.Salvage != "" {
+		salvaged, err := segfile.Salvage(e.ctx, segfile.SalvageConfig{InspectConfig: config, To: c.Salvage, Apply: c.Yes})
+		for _, s := range salvaged {
+			row := repaired{Topic: topic, Partition: s.Partition, Done: c.Yes, Copied: s.Events, Groups: groupsOf(s.Groups), Files: []string{}, Lost: []lostRange{}}
+			for _, l := range s.Lost {
+				row.Lost = append(row.Lost, lostRange{l.First, l.Last, l.Error()})
+			}
+			rows = append(rows, row)
+		}
+		return rows, err
+	}
+	done, err := segfile.CutTail(e.ctx, segfile.RepairConfig{InspectConfig: config, Partition: c.Partition, Apply: c.Yes})
+	for _, r := range done {
+		row := repaired{
+			Topic: topic, Partition: r.Partition, Done: c.Yes, Keep: r.Keep, End: r.End, Readable: r.Readable,
+			Files: append([]string{}, r.Files...), Groups: groupsOf(r.Groups), Lost: []lostRange{},
+		}
+		if r.Damage != nil {
+			row.Damage = r.Damage.Error()
+		}
+		rows = append(rows, row)
+	}
+	return rows, err
+}
+
+func groupsOf(groups []segfile.GroupRepair) []groupRepaired {
+	all := []groupRepaired{}
+	for _, g := range groups {
+		j := groupRepaired{Group: g.Name, From: g.From, To: g.To}
+		if g.Err != nil {
+			j.Error = g.Err.Error()
+		}
+		all = append(all, j)
+	}
+	return all
+}
+
+// write tells people.
+func (c *repairCmd) write(e *env, all []repaired) error {
+	var b strings.Builder
+	for _, r := range all {
+		fmt.Fprintf(&b, "%s, partition %d:\n", r.Topic, r.Partition)
+		if c.Salvage != "" {
+			fmt.Fprintf(&b, "  %d events are copied, with offsets from 0\n", r.Copied)
+		}
+		for _, l := range r.Lost {
+			fmt.Fprintf(&b, "  lost: %d events, %d to %d: %s\n", l.Last-l.First+1, l.First, l.Last, l.Text)
+		}
+		if r.Damage != "" {
+			fmt.Fprintf(&b, "  damage: %s\n  the log ends at %d instead of %d: %d events go, of which %d can still be read\n  originals kept in quarantine: %s\n",
+				r.Damage, r.Keep, r.End, r.End-r.Keep, r.Readable, strings.Join(r.Files, ", "))
+		}
+		for _, g := range r.Groups {
+			switch {
+			case g.Error != "":
+				fmt.Fprintf(&b, "  group %q begins at %d: its position cannot be read: %s\n", g.Group, g.To, g.Error)
+			case g.From != g.To:
+				fmt.Fprintf(&b, "  group %q goes from %d to %d\n", g.Group, g.From, g.To)
+			}
+		}
+	}
+	switch {
+	case len(all) == 0:
+		b.WriteString("nothing to repair\n")
+	case !c.Yes:
+		b.WriteString("nothing was changed; --yes does it\n")
+	}
+	_, err := fmt.Fprint(e.stdout, b.String())
+	return err
+}
