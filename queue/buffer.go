@@ -113,6 +113,8 @@ func (b *Buffer[T]) Add(ctx context.Context, v T) (Pending, error) {
 		}
 		select {
 		case <-wait:
+		case <-b.flights.Done(): // Close has waited for long enough
+			return Pending{}, penstock.ErrClosed
 		case <-ctx.Done():
 			return Pending{}, penstock.ContextError(ctx)
 		}

@@ -291,3 +291,28 @@ func TestFlushDoesNotWaitForWhatComesMeanwhile(t *testing.T) {
 		wantPull(t, c, 1, 2)
 	})
 }
+
+// An Add that waits for a full batch ends when Close has given up, though the
+// request under way hangs in user code.
+func TestAddEndsWhenCloseHasGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, s storage) {
+		hang := make(chan struct{})
+		defer close(hang)
+		topic := open(t, s, queue.Config[int]{Key: func(int) string { <-hang; return "k" }})
+		b, err := topic.Buffered(1, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 { // one flies and hangs, one fills the batch behind it
+			if _, err := b.Add(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		third := start(t, func() error { _, err := b.Add(t.Context(), 2); return err })
+		third.blocked()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantErr(t, b.Close(ctx), context.DeadlineExceeded)
+		wantErr(t, third.wait(), penstock.ErrClosed)
+	})
+}

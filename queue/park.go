@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,9 +39,13 @@ type parkedLane[T any] struct {
 	err     error  // of the log, where the machine could not be told
 	seq     uint64 // confirmed to the machine
 
-	shown shownParking           // read by others
+	shown shownParking           // read by others, and holds their orders
 	owner atomic.Pointer[func()] // wakes the owner; called by others
 	waits atomic.Bool            // an event waits for room in the retry log
+
+	ordering sync.Mutex // held while an order is given or orders are taken up, also during I/O
+	stored   *orderFile // of the orders; nil in memory
+	closed   bool       // files are another one's
 }
 
 func newParking[T any](g *Group[T]) *parking[T] {
@@ -54,6 +59,7 @@ func newParking[T any](g *Group[T]) *parking[T] {
 		k.shown.events = make(map[penstock.Offset]shownEvent)
 		if g.topic.disk != nil {
 			k.log = newFileRetry(g, part.index, k.wake)
+			k.stored = newOrderFile(&g.topic.config, g.name, part.index)
 		} else {
 			k.log = newMemoryRetry(g.topic)
 		}
@@ -77,6 +83,9 @@ func (p *parking[T]) close() error {
 	}
 	var first error
 	for _, k := range p.lanes {
+		k.ordering.Lock()
+		k.closed = true
+		k.ordering.Unlock()
 		first = cmp.Or(first, k.log.close())
 	}
 	return first
@@ -105,7 +114,9 @@ func (k *parkedLane[T]) begin(wake func()) (*settle.Parking, error) {
 	}
 	entries = k.restored(entries)
 	k.busy = len(entries) > 0
-	k.shown.reset(entries)
+	if err := k.standing(entries); err != nil {
+		return nil, err
+	}
 	log := make([]settle.Entry, len(entries))
 	for i := range entries {
 		log[i] = entries[i].Entry
@@ -193,6 +204,7 @@ func (k *parkedLane[T]) confirm() (bool, error) {
 	}
 	k.seq = seq
 	k.machine.Logged(seq)
+	k.fulfilled()
 	k.group.parking.madeRoom()
 	return true, nil
 }

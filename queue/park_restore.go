@@ -51,7 +51,9 @@ func (g *Group[T]) refuseParked() error {
 			return err
 		}
 		k.log.rest()
-		k.shown.reset(entries)
+		if err := k.standing(entries); err != nil {
+			return err
+		}
 		events += len(entries)
 	}
 	if events == 0 {

@@ -50,8 +50,8 @@ type shownEvent struct {
 	since   time.Time
 }
 
-// reset shows what a run begins with.
-func (s *shownParking) reset(entries []parkedEntry) {
+// reset shows what a run begins with, and the orders that stand.
+func (s *shownParking) reset(entries []parkedEntry, list []order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq = 0
@@ -59,7 +59,8 @@ func (s *shownParking) reset(entries []parkedEntry) {
 	for i := range entries {
 		s.events[entries[i].Offset] = shown(entries[i].Entry, entries[i].since)
 	}
-	s.dropOrders()
+	s.orders.list = list
+	s.orders.some.Store(false)
 }
 
 func shown(e settle.Entry, since time.Time) shownEvent {
@@ -79,21 +80,17 @@ func (s *shownParking) note(entries []settle.Entry, now time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone := false
 	for i, e := range entries[len(entries)-len(texts):] {
 		s.seq = e.Seq
+		s.overBy(&e)
 		if e.Gone {
 			delete(s.events, e.Offset)
-			gone = true
 			continue
 		}
 		if was, ok := s.events[e.Offset]; ok {
 			texts[i].since = was.since
 		}
 		s.events[e.Offset] = texts[i]
-	}
-	if gone {
-		s.dropOrders()
 	}
 }
 
@@ -107,16 +104,6 @@ func (s *shownParking) change(key string, do func(*shownEvent)) {
 			s.events[o] = e
 		}
 	}
-}
-
-// count returns how many events of a key are parked. The caller holds mu.
-func (s *shownParking) count(key string) (n int) {
-	for _, e := range s.events {
-		if e.key == key {
-			n++
-		}
-	}
-	return n
 }
 
 // keys appends what is parked, key by key.

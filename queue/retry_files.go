@@ -180,6 +180,9 @@ func (e *fileEngine[T]) removeRetry(group string) error {
 // removeRetry removes what is left of the retry logs of a group in all
 // partitions.
 func (c *Config[T]) removeRetry(group string) error {
+	if err := c.removeOrders(group); err != nil {
+		return err
+	}
 	files := c.files()
 	parts, err := list(files, filepath.Join(c.topicDir(), retryDir))
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 
 // What an operator does with a parked key once the cause is known. Neither call
 // writes an entry: a crash before the next delivery of an event leaves it
-// parked as it was.
+// parked as it was. Whoever wants more keeps the order, and changes the entries
+// that the next machine begins with.
 
 // RetryParked makes all parked events of a key due at once; they still come
 // one at a time, in their order. The key "" means every event without one. An
