@@ -36,7 +36,6 @@ type Buffer[T any] struct {
 	closed  bool
 }
 
-// bufferBatch is what becomes one request.
 type bufferBatch[T any] struct {
 	outcome
 	events []T
@@ -47,7 +46,8 @@ type bufferBatch[T any] struct {
 // outcome is what became of a batch; read after done is closed.
 type outcome struct {
 	done     chan struct{}
-	accepted int // events [0, accepted) are in the topic
+	inside   func(context.Context) (<-chan struct{}, func()) // see Buffer.inside, in buffer_inside.go
+	accepted int                                             // events [0, accepted) are in the topic
 	err      error
 }
 
@@ -58,18 +58,29 @@ type Pending struct {
 	index int
 }
 
-var errNotTaken = errors.New("no buffer has taken the event")
+var (
+	errNotTaken = errors.New("no buffer has taken the event")
+
+	// errBufferedForItself does not refuse the events: they stay in the buffer.
+	errBufferedForItself = fmt.Errorf("the buffer's request goes on: %w: %w", penstock.ErrFull, ErrWaitsForItself)
+)
 
 // Wait blocks until the event is accepted at the topic's durability, and returns
 // nil then, or the error of its request; it returns an error that matches
 // ctx.Err() and its cause when ctx ends first, and the event stays where it is.
-// It may be called again, and from several goroutines.
+// It may be called again, and from several goroutines. In a handler that consumes
+// the topic, with the handler's context, it returns [ErrWaitsForItself] when only
+// the handler's return can make room for the request, and so do Add and Flush.
 func (p Pending) Wait(ctx context.Context) error {
 	if p.of == nil {
 		return errNotTaken
 	}
+	stuck, end := p.of.inside(ctx)
+	defer end()
 	select {
 	case <-p.of.done:
+	case <-stuck:
+		return errBufferedForItself
 	case <-ctx.Done():
 		return penstock.ContextError(ctx)
 	}
@@ -111,13 +122,25 @@ func (b *Buffer[T]) Add(ctx context.Context, v T) (Pending, error) {
 		if wait == nil {
 			return p, err
 		}
-		select {
-		case <-wait:
-		case <-b.flights.Done(): // Close has waited for long enough
-			return Pending{}, penstock.ErrClosed
-		case <-ctx.Done():
-			return Pending{}, penstock.ContextError(ctx)
+		if err := b.await(ctx, wait); err != nil {
+			return Pending{}, err
 		}
+	}
+}
+
+// await waits for the request under way, on behalf of Add.
+func (b *Buffer[T]) await(ctx context.Context, wait <-chan struct{}) error {
+	stuck, end := b.inside(ctx)
+	defer end()
+	select {
+	case <-wait:
+		return nil
+	case <-stuck:
+		return errBufferedForItself
+	case <-b.flights.Done(): // Close has waited for long enough
+		return penstock.ErrClosed
+	case <-ctx.Done():
+		return penstock.ContextError(ctx)
 	}
 }
 
@@ -131,7 +154,7 @@ func (b *Buffer[T]) add(v T) (Pending, <-chan struct{}, error) {
 	f := b.filling
 	switch {
 	case f == nil:
-		f = &bufferBatch[T]{outcome: outcome{done: make(chan struct{})}, events: b.spare, begun: time.Now()}
+		f = &bufferBatch[T]{outcome: outcome{done: make(chan struct{}), inside: b.inside}, events: b.spare, begun: time.Now()}
 		b.filling, b.spare = f, nil
 		if b.timer == nil {
 			b.timer = time.AfterFunc(b.delay, b.late)
@@ -217,8 +240,12 @@ func (b *Buffer[T]) decide(f *bufferBatch[T], err error) {
 // error that matches ctx.Err() and its cause, and the requests go on.
 func (b *Buffer[T]) Flush(ctx context.Context) error {
 	if wait := b.urge(); wait != nil {
+		stuck, end := b.inside(ctx)
+		defer end()
 		select {
 		case <-wait:
+		case <-stuck:
+			return errBufferedForItself
 		case <-ctx.Done():
 			return penstock.ContextError(ctx)
 		}

@@ -316,3 +316,62 @@ func TestAddEndsWhenCloseHasGivenUp(t *testing.T) {
 		wantErr(t, third.wait(), penstock.ErrClosed)
 	})
 }
+
+// A handler that waits for a buffer of its own full topic is told so, and what
+// the buffer holds is accepted when the handler has returned.
+func TestHandlerThatWaitsForItsBufferIsTold(t *testing.T) {
+	for _, how := range []string{"wait", "flush", "add"} {
+		inBubble(t, func(t *testing.T, s storage) {
+			topic := open(t, s, queue.Config[int]{Capacity: 4})
+			g := group(t, topic, "g", queue.GroupConfig{BatchMax: 4})
+			b := buffered(t, topic, 2, time.Millisecond)
+			produce(t, topic, 1, 2, 3, 4)
+			var mu sync.Mutex
+			var got []int
+			var told error
+			var took time.Duration
+			run := startRun(t, g, func(ctx context.Context, batch penstock.Batch[int]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if got = append(got, batch.Values()...); len(got) > 4 {
+					return nil
+				}
+				begin := time.Now()
+				defer func() { took = time.Since(begin) }()
+				p, err := b.Add(ctx, 5)
+				if err != nil {
+					told = err
+					return nil
+				}
+				switch how {
+				case "wait":
+					told = p.Wait(ctx)
+				case "flush":
+					told = b.Flush(ctx)
+				case "add":
+					for i := 6; told == nil && i < 10; i++ {
+						_, told = b.Add(ctx, i)
+					}
+				}
+				return nil
+			})
+			time.Sleep(10 * time.Second)
+			if err := b.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			run.mustStop(t)
+			wantErr(t, told, queue.ErrWaitsForItself, penstock.ErrFull)
+			if took > time.Second {
+				t.Errorf("%s: told after %v", how, took)
+			}
+			want := 5
+			if how == "add" {
+				want = 8 // two fly, two fill, and the next finds no place
+			}
+			if !slices.Equal(got, seq(1, want+1)) {
+				t.Errorf("%s: handled %v, want 1 to %d", how, got, want)
+			}
+		})
+	}
+}

@@ -81,7 +81,8 @@ type Config[T any] struct {
 	// Size, if set, tells the size of an event, for limits in bytes. It must
 	// be deterministic and safe for concurrent use. Where a produce call asks
 	// it, a negative size fails the call with [penstock.ErrInvalid] and a panic
-	// with a [penstock.PanicError]; nothing is accepted then.
+	// with a [penstock.PanicError]; nothing is accepted then. Where a run of a
+	// group asks it, such an event counts no bytes.
 	Size func(T) penstock.Bytes
 
 	// Dir is the data directory of a topic on disk; "" keeps it in memory.

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/seglog"
 )
 
-// Errors of the commit calls of a consumer.
+// Errors of the calls of a consumer.
 var (
 	// ErrNothingPulled: Commit without a batch to commit: nothing was pulled
 	// since the last commit.

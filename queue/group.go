@@ -322,7 +322,7 @@ func (g *Group[T]) claim(use int32) error {
 // nothing back, and keeps for the next group what this one has not committed.
 // On disk the position stays, and what the group has not committed counts and
 // is kept for it: it goes on there when it is opened again;
-// [Topic.DeleteGroup] forgets it. So does what is parked: in memory it is gone
+// [Topic.DeleteGroup] forgets it. What is parked stays there too; in memory it is gone
 // with the group. A batch in hands stays readable until its
 // consumer's next call. A second call does nothing.
 func (g *Group[T]) Close() error {
