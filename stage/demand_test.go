@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -129,6 +130,29 @@ func TestInvalidDemandIsRefusedWithBothNumbers_STC15(t *testing.T) {
 			t.Errorf("%v: the producer saw a subscriber", d)
 		}
 	}
+	bubble(t, func(t *testing.T, g *Graph) { // while the graph runs
+		var w wants
+		var hooks atomic.Int32
+		src := counter(&w, 1).OnSubscribers(func(Change) { hooks.Add(1) })
+		sink, got := collector[int]("sink")
+		if err := g.Add(src, sink); err != nil {
+			t.Fatal(err)
+		}
+		start(t, g)
+		for _, d := range [][2]int{{10, 10}, {0, 0}, {5, -1}} {
+			for name, sub := range map[string]func(context.Context, Outleter[int], Inleter[int], ...SubOption) (*Subscription, error){"Subscribe": Subscribe[int], "SubscribeWait": SubscribeWait[int]} {
+				_, err := sub(t.Context(), src, sink, Demand(d[0], d[1]))
+				if !errors.Is(err, ErrInvalidDemand) || !strings.Contains(err.Error(), fmt.Sprint(d[0])) || !strings.Contains(err.Error(), fmt.Sprint(d[1])) {
+					t.Errorf("%s with %v: %v, want ErrInvalidDemand with both numbers", name, d, err)
+				}
+			}
+		}
+		synctest.Wait()
+		equal(t, "subscribers", src.Out().Subscribers(), 0)
+		equal(t, "calls of hooks", hooks.Load(), int32(0))
+		equal(t, "wants", w.all(), []int(nil))
+		equal(t, "batches", got(), [][]int(nil))
+	})
 }
 
 func TestMaxAloneHasThreeQuartersAsMin_STC16(t *testing.T) {
@@ -150,6 +174,20 @@ func TestGateToItselfIsRefused_STC19(t *testing.T) {
 	if err := g.Start(t.Context()); !errors.Is(err, ErrSelfSubscription) {
 		t.Errorf("Start: %v, want ErrSelfSubscription", err)
 	}
+	bothWays(t, func(t *testing.T, g *Graph) { // while the graph runs
+		var w wants
+		gate := Map(func(v int) int { return v })
+		sink := newLockstep[int]("sink")
+		Connect(g, counter(&w, 1), gate)
+		Connect(g, gate, sink, Demand(6, 2))
+		start(t, g)
+		synctest.Wait()
+		if _, err := Subscribe(t.Context(), gate, gate); !errors.Is(err, ErrSelfSubscription) {
+			t.Errorf("Subscribe: %v, want ErrSelfSubscription", err)
+		}
+		equal(t, "subscribers", gate.Out().Subscribers(), 1)
+		equal(t, "batches", sink.all(), [][]int{ints(0, 4)})
+	})
 }
 
 func TestGatePausesWithItsConsumer_STC65(t *testing.T) {

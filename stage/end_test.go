@@ -46,6 +46,20 @@ func TestDoneDeliversThenEnds_STC99(t *testing.T) {
 			equal(t, "batches", got(), [][]int{{0, 1, 2}})
 		})
 	}
+	bubble(t, func(t *testing.T, g *Graph) {
+		src := Pull("source", func(_ context.Context, _ int, out *Output[int]) error {
+			out.EmitAll(1, 2, 3)
+			return Done
+		})
+		sink, got := collector[int]("sink")
+		sub := Connect(g, src, sink)
+		start(t, g)
+		equal(t, "end of the sink", sink.Wait(), nil)
+		equal(t, "batches", got(), [][]int{{1, 2, 3}})
+		if !isOver(sub.Done()) || sub.Err() != nil {
+			t.Errorf("the subscription ended with %v", sub.Err())
+		}
+	})
 }
 
 func TestDoneWithTheLastEventsEndsNormally_STC100(t *testing.T) {

@@ -428,6 +428,26 @@ func TestNormalEndLeavesATransientConsumer_STC35(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	bubble(t, func(t *testing.T, g *Graph) { // a sink
+		var w wants
+		second := counter(&w, 1)
+		sink, got := collector[int]("sink")
+		sub := Connect(g, finite("first", 4, false), sink, CancelMode(Transient))
+		if err := g.Add(second, sink); err != nil {
+			t.Fatal(err)
+		}
+		start(t, g)
+		synctest.Wait()
+		equal(t, "batches", got(), [][]int{ints(0, 4)})
+		if !isOver(sub.Done()) || sub.Err() != nil || isOver(sink.Done()) {
+			t.Fatalf("subscription over %v with %v, sink over %v", isOver(sub.Done()), sub.Err(), isOver(sink.Done()))
+		}
+		if err := subscribe(t, second, sink, Manual(), CancelMode(Transient)).Ask(3); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		equal(t, "batches of the second", got(), [][]int{ints(0, 3)})
+	})
 }
 
 func TestShutdownOfAProducerIsANormalEnd_STC36(t *testing.T) {
