@@ -31,13 +31,13 @@ type fileEngine[T any] struct {
 	full     atomic.Bool       // an append has failed on a full disk since the last reclaim
 }
 
-func openFileEngine[T any](t *Topic[T]) (*fileEngine[T], error) {
+func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], error) {
 	c := &t.config
 	router := roundRobinID
 	if c.Router != nil {
 		router = c.Router.ID()
 	}
-	log, err := segfile.Open(segfile.Config{
+	log, err := segfile.OpenContext(ctx, segfile.Config{
 		FS: c.fs, Dir: c.Dir, Topic: c.Name, Partitions: c.Partitions, Router: router, Codec: c.Codec.ID(),
 		SegmentBytes: c.SegmentBytes, SegmentEvents: c.SegmentEvents, Durability: c.Durability, SyncEvery: c.SyncEvery,
 		Logger: c.Logger,
@@ -57,7 +57,9 @@ func openFileEngine[T any](t *Topic[T]) (*fileEngine[T], error) {
 			p.sweep()
 		}
 	}
-	e.adopt()
+	if err := e.adopt(ctx); err != nil {
+		return nil, fmt.Errorf("open topic %q: %w", c.Name, errors.Join(err, log.Close()))
+	}
 	return e, nil
 }
 
@@ -108,10 +110,10 @@ func (e *fileEngine[T]) parkGroup(g *Group[T]) {
 // adopt takes the capacity of what the topic holds from before: the events
 // that some known group has not committed, all that are kept without a group.
 // When that is more than the capacity, the first commits give nothing back.
-func (e *fileEngine[T]) adopt() {
+func (e *fileEngine[T]) adopt(ctx context.Context) error {
 	t := e.topic
 	if t.budget == nil {
-		return
+		return nil
 	}
 	room, total, bytes := t.config.Capacity, 0, penstock.Bytes(0)
 	if room == 0 {
@@ -127,10 +129,11 @@ func (e *fileEngine[T]) adopt() {
 		room, total = room-int(taken), total+int(taken)
 		p.returned = from + n - taken
 		if p.ledger != nil {
-			bytes += e.adoptBytes(p, t.config.CapacityBytes-bytes)
+			bytes += e.adoptBytes(ctx, p, t.config.CapacityBytes-bytes)
 		}
 	}
 	t.budget.TryAcquire(total, bytes)
+	return penstock.ContextError(ctx)
 }
 
 // DeleteGroup forgets a group of a topic on disk that is not open: its stored

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"sync"
 
 	"github.com/penstock/penstock"
@@ -42,11 +43,11 @@ func (e *entry) done() {
 // adoptBytes fills the ledger of a partition with the sizes of what the topic
 // holds from before, as far as they fit room, the newest first, and returns
 // what they take. What cannot be read takes nothing.
-func (e *fileEngine[T]) adoptBytes(p *partition[T], room penstock.Bytes) penstock.Bytes {
+func (e *fileEngine[T]) adoptBytes(ctx context.Context, p *partition[T], room penstock.Bytes) penstock.Bytes {
 	l, end := p.ledger, p.file.end()
 	l.begin(p.returned)
 	r, err := p.file.log.NewReader(p.returned)
-	for err == nil && l.end < end {
+	for err == nil && l.end < end && ctx.Err() == nil {
 		rec, next := r.Next(int(min(end-l.end, maxSlice)))
 		if err = next; err != nil || rec.N == 0 {
 			break
@@ -67,7 +68,7 @@ func (e *fileEngine[T]) adoptBytes(p *partition[T], room penstock.Bytes) penstoc
 		e.topic.logger.Warn("the size of what was kept is not known; it does not count against the capacity",
 			"partition", p.index, "from", uint64(l.end), "err", err)
 	}
-	for l.end < end {
+	for l.end < end && ctx.Err() == nil { // the open fails when it has ended
 		l.add(0)
 	}
 	return l.total - l.below

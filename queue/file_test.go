@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -524,4 +525,51 @@ func TestOnlyWhatWasNotCommittedComesAfterAKill_QC52(t *testing.T) {
 	if b, ok, err := consumer.TryPull(10); err != nil || ok {
 		t.Errorf("pulled %v, %v behind the last event", b.Values(), err)
 	}
+}
+
+// TestOpenEndsWithItsContext_FM98 stops the open of a topic at each read of a
+// segment: the error says why, the directory is free, and the next open finds
+// everything.
+func TestOpenEndsWithItsContext_FM98(t *testing.T) {
+	m := vfs.NewMem()
+	c := queue.WithFS(queue.Config[string]{
+		Name: "orders", Dir: "data", Codec: penstock.String(), CapacityBytes: penstock.MiB, Logger: slog.New(slog.DiscardHandler),
+	}, m)
+	topic := openDisk(t, c)
+	produce(t, topic, numbers(0, 500)...)
+	m.Kill()
+	_ = topic.Close() // of a dead process
+	why := errors.New("stopped by terminated")
+	stopped := 0
+	for stop := 1; stop <= 20; stop++ {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var reads atomic.Int32
+		m.SetFault(func(op vfs.Op) vfs.Fault {
+			if op.Kind == vfs.OpRead && strings.HasSuffix(op.Name, ".seg") && int(reads.Add(1)) == stop {
+				cancel(why)
+			}
+			return vfs.Fault{}
+		})
+		topic, err := queue.OpenContext(ctx, c)
+		m.SetFault(nil)
+		cancel(nil)
+		switch {
+		case err == nil:
+			if int(reads.Load()) >= stop {
+				t.Errorf("an open was stopped at read %d and succeeded", stop)
+			}
+			if err := topic.Close(); err != nil {
+				t.Fatal(err)
+			}
+		case !errors.Is(err, why) || !errors.Is(err, context.Canceled):
+			t.Errorf("stopped at read %d: %v", stop, err)
+		default:
+			stopped++
+		}
+	}
+	if stopped < 2 {
+		t.Errorf("%d opens were stopped: too few to mean anything", stopped)
+	}
+	topic = openDisk(t, c)
+	want(t, contents(t, topic)[0], numbers(0, 500)...)
 }

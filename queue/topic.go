@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,7 +66,13 @@ type Topic[T any] struct {
 // Open returns a new topic in memory, or opens one on disk when Config.Dir is
 // set. The error matches [penstock.ErrInvalid] and names the field when the
 // configuration is wrong; nothing was made then.
-func Open[T any](c Config[T]) (*Topic[T], error) {
+func Open[T any](c Config[T]) (*Topic[T], error) { return OpenContext(context.Background(), c) }
+
+// OpenContext is [Open] that ends with its context: a topic on disk that was
+// not closed cleanly, or that has a CapacityBytes, is read before it is there.
+// Nothing is lost by a stop, and nothing stays open. The error matches that of
+// ctx and its cause. How far a long open is goes to the log.
+func OpenContext[T any](ctx context.Context, c Config[T]) (*Topic[T], error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("open topic %q: %w", c.Name, err)
 	}
@@ -111,7 +118,7 @@ func Open[T any](c Config[T]) (*Topic[T], error) {
 		t.look()
 		return t, nil
 	}
-	engine, err := openFileEngine(t)
+	engine, err := openFileEngine(ctx, t)
 	if err != nil {
 		return nil, err // says "open topic" and the name already
 	}

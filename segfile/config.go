@@ -56,6 +56,10 @@ type Config struct {
 	// partition; [Partition.Append] blocks above it. 0 = 16 MiB.
 	MaxPending penstock.Bytes
 
+	// Progress, if set, is called while an open reads the end of a partition
+	// that was not closed cleanly, before each block. It must not block.
+	Progress func(Progress)
+
 	Logger *slog.Logger // nil = slog.Default()
 }
 

@@ -88,13 +88,12 @@ func (e *ending) failed(err error) error {
 // ended returns what is asked before each block: the end of ctx, and look.
 func ended(ctx context.Context, look func(int64) error) func(int64) error {
 	return func(pos int64) error {
-		if ctx.Err() != nil {
-			return penstock.ContextError(ctx)
-		}
 		if look != nil {
-			return look(pos)
+			if err := look(pos); err != nil {
+				return err
+			}
 		}
-		return nil
+		return penstock.ContextError(ctx) // nil while it goes on
 	}
 }
 

@@ -1,7 +1,10 @@
 package segfile
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,4 +75,73 @@ func TestOpenReadsTheTailOnly_BQ118(t *testing.T) {
 		m.SetFault(nil)
 		must(t, l.Close())
 	}
+}
+
+// TestOpenThatIsStoppedChangesNothing_FM98 stops an open at each block that it
+// reads: the topic is free and as it was, the next open goes on with the
+// partition that was under way, and finds everything.
+func TestOpenThatIsStoppedChangesNothing_FM98(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	c.Partitions, c.SegmentBytes, c.Durability = 2, 8*penstock.MiB, penstock.Written
+	l := openLog(t, c)
+	for id := range 2 {
+		for i := range 300 {
+			mustAppend(t, l.Partition(id), fmt.Sprint(i), strings.Repeat("x", 9000))
+		}
+	}
+	m.Kill()
+	_ = l.Close() // of a dead process
+	why := errors.New("stopped by terminated")
+	stops := [2]int{}
+	for stop := 1; ; stop++ {
+		again := m.Clone()
+		c.FS = again
+		before := [2][]byte{snapshot(t, again, firstSegment), snapshot(t, again, "data/orders/p00001/00000000000000000000.seg")}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		asked, at := 0, -1
+		var last Progress
+		c.Progress = func(p Progress) {
+			if p.Topic != "orders" || p.Partitions != 2 || p.Done > p.Total || p.Partition == last.Partition && p.Done < last.Done {
+				t.Errorf("%+v after %+v", p, last)
+			}
+			last = p
+			if asked++; asked == stop {
+				at = p.Partition
+				cancel(why)
+			}
+		}
+		l, err := OpenContext(ctx, c)
+		cancel(nil)
+		if at < 0 || err == nil { // it was not stopped, or at its last block
+			must(t, err)
+			must(t, l.Close())
+			break
+		}
+		stops[at]++
+		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
+			t.Fatalf("stopped in partition %d: %v", at, err)
+		}
+		for id, was := range before {
+			if now := snapshot(t, again, "data/orders/"+partitionName(id)+"/00000000000000000000.seg"); !slices.Equal(now, was) {
+				t.Fatalf("stopped in partition %d: the segment of partition %d was changed", at, id)
+			}
+		}
+		c.Progress = nil
+		l = openLog(t, c)
+		for id := range 2 {
+			r := l.Recovery()[id]
+			if r.Damage != nil || r.CutBytes > 0 || r.End != 600 || (r.Scanned == 0) != (id < at) {
+				t.Fatalf("stopped in partition %d, then opened: %+v", at, r)
+			}
+		}
+		must(t, l.Close())
+	}
+	if stops[0] < 2 || stops[1] < 2 {
+		t.Fatalf("%v stops per partition are too few to mean anything", stops)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := OpenContext(ctx, c)
+	wantErr(t, err, context.Canceled)
 }

@@ -1,6 +1,7 @@
 package segfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,14 +42,15 @@ type recovery struct {
 	st     state
 	lost   bool // state.slot had no valid slot
 	bases  []penstock.Offset
+	watch  func(size int64) func(pos int64) error // for fileView.look of a file of that size
 }
 
 // openPartition opens a partition of a topic that was completely made. The
 // error says that it could not be read or is of a format that this version
 // does not know; damage is no error but p.fault.
-func openPartition(l *Log, id int) (*Partition, RecoveryReport, error) {
+func openPartition(ctx context.Context, l *Log, id int) (*Partition, RecoveryReport, error) {
 	p := newPartition(l, id)
-	r := &recovery{p: p, report: RecoveryReport{Partition: id}}
+	r := &recovery{p: p, report: RecoveryReport{Partition: id}, watch: l.watch(ctx, id)}
 	err := r.run()
 	if err != nil {
 		p.abandon()
@@ -253,7 +255,7 @@ func (r *recovery) serveBefore() error {
 		size, err := f.Size()
 		if err == nil {
 			var s scanned
-			s, err = scan(&fileView{file: f, size: size}, mark{seg: seg, pos: headerSize, end: seg.hdr.base})
+			s, err = scan(&fileView{file: f, size: size, look: r.watch(size)}, mark{seg: seg, pos: headerSize, end: seg.hdr.base})
 			if errors.Is(err, errRead) {
 				err = nil // what can be read is served; the partition has its fault already
 			}

@@ -80,7 +80,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 			from = mark{seg: seg, pos: st.position, end: st.end, rolling: st.rolling, sealed: st.sealed}
 		}
 	}
-	view := &fileView{file: f, size: size}
+	view := &fileView{file: f, size: size, look: r.watch(size)}
 	s, err := scan(view, from)
 	if err != nil {
 		return r.unreadable(s, err)
