@@ -156,8 +156,7 @@ func flowSide(size int) func(p peer, n int) (*contestant, error) {
 		}
 		return &contestant{func(c *measure.Clock) error {
 			k := newOrder(p.arrivalOf(inSequence), c.Every, n)
-			c.Start()
-			err := atOnce(2, func(i int) error {
+			err := c.AtOnce(2, func(i int) error {
 				if i == 0 {
 					return produce()
 				}
@@ -183,8 +182,7 @@ func fanoutSide(p peer, n int) (*contestant, error) {
 		for i := range seen {
 			seen[i] = newOrder(p.arrivalOf(inSequence), c.Every, n)
 		}
-		c.Start()
-		err := atOnce(1+groups, func(i int) error {
+		err := c.AtOnce(1+groups, func(i int) error {
 			if i == 0 {
 				return q.produce(vs)
 			}
@@ -217,8 +215,7 @@ func keyedSide(p peer, n int) (*contestant, error) {
 		for i := range seen {
 			seen[i] = newOrder(p.arrivalOf(ascending), c.Every, n)
 		}
-		c.Start()
-		err := atOnce(1+partitionCount, func(i int) error {
+		err := c.AtOnce(1+partitionCount, func(i int) error {
 			if i == 0 {
 				return q.produce(vs)
 			}
@@ -235,18 +232,4 @@ func (c *contestant) end() error {
 		return nil
 	}
 	return c.close()
-}
-
-// atOnce runs f(0) to f(n-1) at the same time, the last in the caller's
-// goroutine, and returns what went wrong after all have ended.
-func atOnce(n int, f func(i int) error) error {
-	errs := make(chan error, n)
-	for i := range n - 1 {
-		go func() { errs <- f(i) }() // ends with f; the receives below wait for it
-	}
-	err := f(n - 1)
-	for range n - 1 {
-		err = errors.Join(err, <-errs)
-	}
-	return err
 }

@@ -12,6 +12,9 @@
 // round by round and gives median, smallest and largest. A [Goal] judges the
 // median of at least seven rounds.
 //
+// Where several goroutines work together, [Clock.AtOnce] lets all of them stand at
+// a line before the clock starts, those of every side alike.
+//
 // A [Tally] and a [Crowd] check numbered events: nothing lost, repeated or out
 // of order. A side whose check fails returns an error, and there is no figure.
 //

@@ -349,3 +349,30 @@ func TestMachineTellsTheKindOnly(t *testing.T) {
 		t.Errorf("processor time %v, %v", used, ok)
 	}
 }
+
+// TestAllStandAtTheLineBeforeTheClockStarts: nobody works before it, each works
+// once, and what went wrong is told.
+func TestAllStandAtTheLineBeforeTheClockStarts(t *testing.T) {
+	for _, n := range []int{1, 2, 7} {
+		var c Clock
+		calls := make([]int, n)
+		early := make([]bool, n)
+		err := c.AtOnce(n, func(i int) error {
+			calls[i]++
+			early[i] = c.began.IsZero()
+			if i == 0 {
+				return errors.New("the first fails")
+			}
+			return nil
+		})
+		c.Stop(n)
+		if err == nil || err.Error() != "the first fails" {
+			t.Errorf("%d: error %v", n, err)
+		}
+		for i := range n {
+			if calls[i] != 1 || early[i] {
+				t.Errorf("%d: %d worked %d times, before the clock: %v", n, i, calls[i], early[i])
+			}
+		}
+	}
+}

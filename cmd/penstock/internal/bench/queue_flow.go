@@ -15,8 +15,7 @@ func flowRow[T measure.Event](s layout, batch int, swap, batches measure.Goal) f
 		events := measure.Numbered[T](e.events)
 		base := func(c *measure.Clock) error {
 			chans := channels[T](s.groups, queueEvents)
-			c.Start()
-			err := atOnce(1+s.groups, func(i int) error {
+			err := c.AtOnce(1+s.groups, func(i int) error {
 				if i == 0 {
 					sendAll(chans, events)
 					return nil
@@ -59,8 +58,7 @@ func lap[T measure.Event](e env, c *measure.Clock, t *queue.Topic[T], groups []*
 	for i := range tallies {
 		tallies[i] = measure.NewTally(c, t.Partitions(), len(events))
 	}
-	c.Start()
-	err := atOnce(1+len(groups), func(i int) error {
+	err := c.AtOnce(1+len(groups), func(i int) error {
 		if i == 0 {
 			return ending(cancel, produceIn(ctx, t, events, batch))
 		}
@@ -109,8 +107,7 @@ func swapFlow[T measure.Event](groups int, events []T, batch int) side {
 		for i := range tallies {
 			tallies[i] = measure.NewTally(c, 1, len(events))
 		}
-		c.Start()
-		err := atOnce(1+groups, func(i int) error {
+		err := c.AtOnce(1+groups, func(i int) error {
 			if i == 0 {
 				pushAll(swaps, events, batch)
 				return nil
@@ -170,8 +167,7 @@ func recycledFlow[T measure.Event](groups int, events []T, batch int) side {
 		for i := range tallies {
 			tallies[i] = measure.NewTally(c, 1, len(events))
 		}
-		c.Start()
-		err := atOnce(1+groups, func(i int) error {
+		err := c.AtOnce(1+groups, func(i int) error {
 			if i == 0 {
 				for rest := events; len(rest) > 0; {
 					n := min(batch, len(rest))

@@ -43,8 +43,7 @@ func (m many[T]) run(c *measure.Clock, produce func(p int) error, consume func(i
 	}
 	var producing sync.WaitGroup
 	producing.Add(m.producers)
-	c.Start()
-	err := atOnce(m.producers+m.consumers+1, func(i int) error {
+	err := c.AtOnce(m.producers+m.consumers+1, func(i int) error {
 		switch {
 		case i < m.producers:
 			defer producing.Done()

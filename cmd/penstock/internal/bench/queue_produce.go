@@ -94,8 +94,7 @@ func produceShared[T measure.Event](producers, partitions int) func(env) (pair, 
 			events[p] = measure.By[T](p, each)
 		}
 		ours := func(c *measure.Clock) error {
-			c.Start()
-			err := atOnce(producers, func(p int) error { return produceSingles(e.ctx, t, events[p]) })
+			err := c.AtOnce(producers, func(p int) error { return produceSingles(e.ctx, t, events[p]) })
 			c.Stop(each * producers)
 			return errors.Join(err, pullCrowd(c, groups[0].Consumer(0), partitions, producers, each))
 		}
@@ -127,8 +126,7 @@ func produceShared[T measure.Event](producers, partitions int) func(env) (pair, 
 // crowdOf runs producers inside the clock, and then takes out and checks what
 // they made.
 func crowdOf[T measure.Event](c *measure.Clock, producers, each int, produce func(p int), take func(out []T) int) error {
-	c.Start()
-	err := atOnce(producers, func(p int) error { produce(p); return nil })
+	err := c.AtOnce(producers, func(p int) error { produce(p); return nil })
 	c.Stop(each * producers)
 	w := measure.NewCrowd(c, 1, producers, each)
 	out := make([]T, each*producers)

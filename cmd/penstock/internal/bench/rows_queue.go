@@ -90,7 +90,7 @@ func workloads() (all []workload) {
 	} {
 		all = append(all, workload{
 			name: fmt.Sprint("flow/b", c.n), goal: c.goal,
-			text: fmt.Sprintf("A fresh topic of capacity 8192. In the clock: a goroutine calls Produce with %d events until 8192 are in, and per group a goroutine calls Pull with BatchMax %[1]d until all came. An event is one delivered event. Allocations are those of a second lap on one topic.", c.n) + common,
+			text: fmt.Sprintf("A fresh topic of capacity 8192. In the clock, which starts when all goroutines stand at the line: a goroutine calls Produce with %d events until 8192 are in, and per group a goroutine calls Pull with BatchMax %[1]d until all came. An event is one delivered event. Allocations are those of a second lap on one topic.", c.n) + common,
 			narrow: func(s layout, d bool) func(env) (pair, error) {
 				return flowRow[measure.Word](s, c.n, of(d, c.swap), of(d, c.batches))
 			},
@@ -132,7 +132,7 @@ func queueRows() (rows []row) {
 }
 
 func sharedRows() []row {
-	const text = " events. Four producers, each in a goroutine, call Produce with one event at a time on one topic with 4 partitions and capacity 8192; in the clock are their start and end. Baseline: four goroutines send to one channel of capacity 8192. After the clock everything is taken out and checked."
+	const text = " events. Four producers, each in a goroutine, call Produce with one event at a time on one topic with 4 partitions and capacity 8192; the clock runs from when all stand at the line until the last has ended. Baseline: four goroutines send to one channel of capacity 8192. After the clock everything is taken out and checked."
 	return []row{
 		{
 			name: "queue/produce/shared", baseline: "chan", events: queueEvents, steady: true, text: "8 bytes" + text,
@@ -161,7 +161,7 @@ func manyRows() (rows []row) {
 	} {
 		rows = append(rows, row{
 			name: "queue/flow/" + c.name, baseline: "chan", events: queueEvents, steady: true, goal: c.goal,
-			text: fmt.Sprintf("8 bytes. Four producers and %d consumers of one group, each in a goroutine, on a fresh topic with %[1]d partitions and capacity 8192; calls of Produce and Pull with %d events. Baseline: as many goroutines on one channel of capacity 8192; the slices behind a mutex are one per consumer, and the producers' calls take turns.", c.partitions, c.batch),
+			text: fmt.Sprintf("8 bytes. Four producers and %d consumers of one group, each in a goroutine, on a fresh topic with %[1]d partitions and capacity 8192; calls of Produce and Pull with %d events. The clock starts when all stand at the line. Baseline: as many goroutines on one channel of capacity 8192; the slices behind a mutex are one per consumer, and the producers' calls take turns.", c.partitions, c.batch),
 			open: manyRow[measure.Word](4, c.partitions, c.batch, c.swap, none),
 		})
 	}
