@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// Single round-robin events hold turnMu anyway, so they take capacity from the
+// Single round-robin events hold the turn anyway, so they take capacity from the
 // budget in advance, a few events at a time, and spend it under that lock: the
 // credit. It never makes the topic look fuller than it is: whoever does not
 // get what it asks for calls in the credit first, and while it asks, singles
@@ -23,7 +23,7 @@ const creditMax = 64
 func creditSize(capacity int) int { return max(1, min(creditMax, capacity/creditMax)) }
 
 // spend takes capacity for one event from the budget, and some in advance; the
-// caller holds turnMu. It returns false when that needs the slow way. Without a
+// caller holds the turn. It returns false when that needs the slow way. Without a
 // capacity it makes the endless credit whole again, which an int of 32 bits
 // needs after 2^31 events.
 func (t *Topic[T]) spend() bool {
@@ -39,12 +39,12 @@ func (t *Topic[T]) spend() bool {
 }
 
 // callIn gives the credit back to the budget and keeps it from being taken
-// again until a matching letIn. It gives it back under turnMu: another request
+// again until a matching letIn. It gives it back under the turn: another request
 // that comes here in between would find it neither there nor here, and be
 // refused for want of what nobody uses.
 func (t *Topic[T]) callIn() {
-	t.turnMu.Lock()
-	defer t.turnMu.Unlock()
+	t.turn.Lock()
+	defer t.turn.Unlock()
 	t.strict++
 	if n := t.credit; n > 0 {
 		t.credit = 0
@@ -53,9 +53,9 @@ func (t *Topic[T]) callIn() {
 }
 
 func (t *Topic[T]) letIn() {
-	t.turnMu.Lock()
+	t.turn.Lock()
 	t.strict--
-	t.turnMu.Unlock()
+	t.turn.Unlock()
 }
 
 // admit takes the slow way to capacity for n events, which was not free.

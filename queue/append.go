@@ -7,41 +7,69 @@ import (
 )
 
 // produceNext admits one event and appends it to the partition whose turn it
-// is. While no batch is under way the turn's lock alone keeps appends apart,
-// because every round-robin append passes through it (BQ-57).
+// is. While no batch is under way the turn alone keeps appends apart, because
+// every round-robin append passes through it (BQ-57).
 func (t *Topic[T]) produceNext(ctx context.Context, v T) error {
-	t.turnMu.Lock()
+	t.turn.Lock()
 	if t.credit > 0 {
 		t.credit--
 	} else if !t.spend() {
-		t.turnMu.Unlock()
+		t.turn.Unlock()
 		if err := t.admit(ctx, 1, 0); err != nil {
 			return err
 		}
-		t.turnMu.Lock()
+		t.turn.Lock()
 	}
 	p := t.next
 	t.next = p.next
-	places := p.places
-	if t.batches.Load() == 0 {
+	switch {
+	case t.joined:
+		p.log.Put(v)
+		t.turn.Publish()
+	case t.batches.Load() == 0:
 		p.log.Append(v)
-	} else {
+		t.join()
+		t.turn.Unlock()
+	default:
 		p.appendMu.Lock()
 		p.log.Append(v)
 		p.appendMu.Unlock()
+		t.turn.Unlock()
 	}
-	t.turnMu.Unlock()
-	for _, w := range places {
-		w.Notify()
-	}
+	p.notify()
 	return nil
+}
+
+// join makes the turn publish single events when there were so many since the
+// last batch that to visit every partition is no more than they have paid for.
+// The caller holds the turn, and no batch is under way.
+func (t *Topic[T]) join() {
+	if t.calm++; t.calm < len(t.parts) {
+		return
+	}
+	t.turn.Align(t.next.index, len(t.parts))
+	for _, p := range t.parts {
+		p.log.Join()
+	}
+	t.joined = true
+}
+
+// part ends that. The caller holds the turn.
+func (t *Topic[T]) part() {
+	if t.joined {
+		for _, p := range t.parts {
+			p.log.Part()
+		}
+	}
+	t.joined, t.calm = false, 0
 }
 
 // reserve takes the turns of n events and returns the first (BQ-26). It is
 // called after admission, so a refused batch moves nothing (BQ-27).
 func (t *Topic[T]) reserve(n int) (first int) {
-	t.turnMu.Lock()
-	defer t.turnMu.Unlock()
+	t.turn.Lock()
+	defer t.turn.Unlock()
+	t.part()
 	first = t.next.index
 	t.next = t.parts[(first+n%len(t.parts))%len(t.parts)]
 	t.batches.Add(1)

@@ -59,7 +59,9 @@ type GroupConfig struct {
 	// Spin is how often a consumer with nothing to do looks again before it
 	// parks, in Pull and in Run: each look is a few nanoseconds of a core, and an
 	// event that comes meanwhile does not wait for the scheduler. 0, the
-	// default, parks at once; at most 1,000,000.
+	// default, pauses for up to about ten microseconds and parks then, and parks
+	// at once, most times, when that has been in vain lately or there is one
+	// processor; at most 1,000,000.
 	Spin int
 
 	// Rate limits the group to so many events per second, retries and what

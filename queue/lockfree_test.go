@@ -58,8 +58,8 @@ func TestCommitTakesNoLock(t *testing.T) {
 func (t *Topic[T]) withAllLocks(f func()) {
 	t.groupsMu.Lock()
 	defer t.groupsMu.Unlock()
-	t.turnMu.Lock()
-	defer t.turnMu.Unlock()
+	t.turn.Lock()
+	defer t.turn.Unlock()
 	for i := len(t.parts) - 1; i >= 0; i-- {
 		p, inner := t.parts[i], f
 		f = func() {

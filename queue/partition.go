@@ -13,7 +13,7 @@ import (
 //
 // Appends are serial. Whoever appends holds appendMu, except a single
 // round-robin event while no round-robin batch is under way: that one holds
-// the topic's turnMu only (BQ-57; [Topic.appendNext]).
+// the topic's turn only (BQ-57; [Topic.produceNext]).
 type partition[T any] struct {
 	index int
 	next  *partition[T] // whose turn is after this one's, in a ring
@@ -29,12 +29,11 @@ type partition[T any] struct {
 
 	// wakers is replaced as a whole when a consumer comes or goes, so that
 	// producers go through it without a lock (BQ-83). It is replaced with
-	// turnMu and appendMu held: a producer that loads it under the lock of its
-	// append, and so before it publishes, misses nobody. Who came later scans
+	// the turn and appendMu held: a producer that loads it with one of them held
+	// and so before it publishes, or later, misses nobody. Who came later scans
 	// later, and sees what was published.
 	wakers atomic.Pointer[[]seglog.Place]
-	places []seglog.Place // the same, for those who hold turnMu
-	alone  seglog.Place   // the only one of places; else one that is never marked
+	alone  seglog.Place // the only one of wakers, else one that is never marked; for the turn's holder
 
 	_        [128]byte
 	appendMu sync.Mutex
@@ -48,10 +47,8 @@ func newPartition[T any](index int) *partition[T] {
 
 // notify wakes the consumers of the partition that sleep. It is called after
 // a publication, without a lock (BQ-58).
-func (p *partition[T]) notify() { notifyAll(*p.wakers.Load()) }
-
-func notifyAll(wakers []seglog.Place) {
-	for _, w := range wakers {
+func (p *partition[T]) notify() {
+	for _, w := range *p.wakers.Load() {
 		w.Notify()
 	}
 }
@@ -69,13 +66,13 @@ func (t *Topic[T]) removeWaker(p *partition[T], w *seglog.Waker) {
 }
 
 func (t *Topic[T]) changeWakers(p *partition[T], change func([]seglog.Place) []seglog.Place) {
-	t.turnMu.Lock()
-	defer t.turnMu.Unlock()
+	t.turn.Lock()
+	defer t.turn.Unlock()
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
 	list := change(slices.Clone(*p.wakers.Load()))
 	p.wakers.Store(&list)
-	p.places, p.alone = list, seglog.NoPlace
+	p.alone = seglog.NoPlace
 	if len(list) == 1 {
 		p.alone = list[0]
 	}

@@ -38,28 +38,28 @@ func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
 	if ctx.Err() != nil {
 		return penstock.ContextError(ctx)
 	}
-	// The short way of one event in memory, in turn: there is capacity in
-	// advance, no batch is under way, and the slot and its time are there.
-	t.turnMu.Lock()
-	if t.credit > 0 && t.batches.Load() == 0 { // looked at first: the log belongs to turnMu only then
-		p := t.next
-		log := p.log
-		if slot := log.Slot(); slot != nil {
-			*slot = events[0]
-			log.Publish()
-			t.credit--
-			t.next = p.next
-			if p.alone.IsMarked() { // nobody else is to be woken, and this one need not be
-				t.turnMu.Unlock()
+	// The short way of one event in memory, in turn: the turn is free, there is
+	// capacity in advance, no batch is under way, and the slot and its time are
+	// there.
+	if t.turn.TryLock() {
+		if t.credit > 0 && t.joined { // looked at first: the log belongs to the turn only then
+			p := t.next
+			log := p.log
+			if slot := log.Slot(); slot != nil {
+				*slot = events[0]
+				log.Filled()
+				t.credit--
+				t.next = p.next
+				alone := p.alone
+				t.turn.Publish()
+				if !alone.IsMarked() { // else nobody else is to be woken, and this one need not be
+					p.notify()
+				}
 				return nil
 			}
-			places := p.places // under the lock: see partition
-			t.turnMu.Unlock()
-			notifyAll(places)
-			return nil
 		}
+		t.turn.Unlock()
 	}
-	t.turnMu.Unlock()
 	return t.produceNext(ctx, events[0])
 }
 

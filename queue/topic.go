@@ -24,7 +24,7 @@ import (
 //
 // Locks, in the order in which they may be taken: a group's of Run; groupsMu; a
 // group's of its first use; its readers';
-// turnMu; the budget's; the marks' of a partition; a partition's append lock;
+// the turn; the budget's; the marks' of a partition; a partition's append lock;
 // the log's. None is held while user code runs or while a channel is waited
 // for, and none but groupsMu during I/O: that one is held while the positions
 // of a group are made or deleted on disk.
@@ -51,10 +51,11 @@ type Topic[T any] struct {
 	endErr     error         // what it returned
 	seen       topicSeen
 
-	_       [128]byte // what producers write is kept off the lines above
-	turnMu  sync.Mutex
+	turn    seglog.Turn   // guards what stands below, on lines off those above
 	next    *partition[T] // whose turn is next
 	credit  int           // capacity taken in advance; see admit.go
+	joined  bool          // the turn publishes single events, and no batch is under way
+	calm    int           // single events since the last batch, while not joined
 	strict  int           // requests that want the budget to be exact
 	batches atomic.Int64  // round-robin batches that may be appending
 
@@ -84,6 +85,7 @@ func OpenContext[T any](ctx context.Context, c Config[T]) (*Topic[T], error) {
 		ended:  make(chan struct{}),
 		groups: make(map[string]*Group[T]),
 	}
+	t.turn.Init()
 	t.plans.New = func() any { return new(plan) }
 	t.measures.New = func() any { return new(measured) }
 	t.measured = c.CapacityBytes > 0 || c.MaxEvent > 0
@@ -114,6 +116,7 @@ func OpenContext[T any](ctx context.Context, c Config[T]) (*Topic[T], error) {
 	if c.Dir == "" {
 		for _, p := range t.parts {
 			p.log = seglog.New[T](seglog.Config{SegmentSize: c.SegmentSize, Clock: t.clock})
+			p.log.TakesTurns(&t.turn, p.index, len(t.parts))
 		}
 		t.look()
 		return t, nil

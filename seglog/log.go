@@ -52,8 +52,12 @@ type Log[T any] struct {
 	stamp int64 // append time of the newest event, or noStamp
 	clock *Clock
 
+	turn  *Turn  // nil when the log takes no turns
+	place uint64 // which turns are the log's: those of this remainder
+	of    uint64 // by this divisor
+
 	_         [cacheLine]byte
-	published atomic.Uint64 // the end: every event below it is readable
+	published atomic.Uint64 // the end: every event below it is readable; of a joined log see turns.go
 
 	_        [cacheLine]byte
 	mu       sync.Mutex // guards what stands below
@@ -105,16 +109,23 @@ func hasPointers(t reflect.Type) bool {
 }
 
 // End returns one past the offset of the newest readable event.
-func (l *Log[T]) End() penstock.Offset { return penstock.Offset(l.published.Load()) }
+func (l *Log[T]) End() penstock.Offset {
+	e := l.published.Load()
+	if e&joined != 0 {
+		return l.endByTurns(e)
+	}
+	return penstock.Offset(e)
+}
 
 // HoldsPointers reports whether a finished event can keep other memory alive,
 // so that releasing it soon is worth a call.
 func (l *Log[T]) HoldsPointers() bool { return l.pointers }
 
-// Slot returns where the next event goes, if its append takes no further step
-// than to write it there and to call Publish: the tail has a slot, and the time
-// of the last event still holds. Otherwise it returns nil, and the caller calls
-// Append. Both are inlined in their callers. The caller holds the append lock.
+// Slot returns where the next event of a joined log goes, if its append takes no
+// further step than to write it there, to call Filled, and to publish it by the
+// turn: the tail has a slot, and the time of the last event still holds.
+// Otherwise it returns nil, and the caller calls Put. Both are inlined in their
+// callers. The caller holds the turn.
 func (l *Log[T]) Slot() *T {
 	if l.clock.now.Load() == l.stamp {
 		if slots, n := l.slots, l.n; uint(n) < uint(len(slots)) {
@@ -124,14 +135,18 @@ func (l *Log[T]) Slot() *T {
 	return nil
 }
 
-// Publish makes the event that was written to the Slot readable.
-func (l *Log[T]) Publish() {
-	l.n++
-	l.published.Add(1) // not Store, which is an exchange and costs twice as much on amd64
-}
+// Filled says that an event was written to the Slot.
+func (l *Log[T]) Filled() { l.n++ }
 
 // Append adds one event and publishes it. The caller holds the append lock.
 func (l *Log[T]) Append(v T) {
+	l.Put(v)
+	l.published.Add(1) // not Store, which is an exchange and costs twice as much on amd64
+}
+
+// Put adds one event to a joined log, whose turn publishes it. The caller holds
+// the turn.
+func (l *Log[T]) Put(v T) {
 	s, i := l.tail, l.n
 	if i >= len(s.items) {
 		s, i = l.roll(1), 0
@@ -141,7 +156,6 @@ func (l *Log[T]) Append(v T) {
 		l.restamp(i)
 	}
 	l.n = i + 1
-	l.published.Add(1) // not Store, which is an exchange and costs twice as much on amd64
 }
 
 // restamp takes the time for the events from slot on.

@@ -64,6 +64,7 @@ type Waker struct {
 	ready chan struct{}
 	dirty []atomic.Uint64 // a bit per place
 	looks int             // of Wait, before it parks
+	tarry tarry           // what Wait does instead without looks
 
 	_      [cacheLine]byte
 	parked atomic.Uint32
@@ -80,12 +81,14 @@ func NewWaker(places int) *Waker {
 	return &Waker{
 		ready: make(chan struct{}, 1),
 		dirty: make([]atomic.Uint64, words+2*perLine)[perLine : perLine+words],
+		tarry: tarry{useless: runtime.GOMAXPROCS(0) == 1},
 	}
 }
 
 // Spin makes Wait look so many times before it parks, which spares its caller
-// the way through the scheduler when something comes at once. It is called
-// before the waker is used.
+// the way through the scheduler when something comes at once. Without it, or
+// with 0, Wait pauses for up to some ten microseconds as long as that is worth
+// it; see tarry. It is called before the waker is used.
 func (w *Waker) Spin(looks int) { w.looks = looks }
 
 // Notify says that something new was published at place. It does not block.
@@ -169,6 +172,8 @@ func (w *Waker) Close() {
 func (w *Waker) Wait(ctx context.Context, alarm <-chan time.Time) error {
 	if w.looks > 0 {
 		w.look(ctx)
+	} else if w.tarry.begin() {
+		w.tarry.end(w.comesSoon())
 	}
 	w.parked.Store(1)
 	if w.closed.Load() {
