@@ -11,7 +11,7 @@ import (
 // of its subscription ends them. Before the start it returns an error that
 // [Graph.Start] returns too. While the graph runs it starts them at once. The error matches
 // [penstock.ErrInvalid] when a stage is misbuilt, has a name that is taken, or
-// belongs to another graph, and [penstock.ErrClosed] when the graph drains or
+// belongs to another graph, that of its [Init] when that fails, and [penstock.ErrClosed] when the graph drains or
 // has ended; stages before the one it is about have been added.
 func (g *Graph) Add(stages ...Stage) error {
 	started, err := g.add(stages)
@@ -31,7 +31,11 @@ func (g *Graph) add(stages []Stage) (started []*base, err error) {
 		b := s.common()
 		b.added.Store(true)
 		if g.started {
-			if err := g.addRunning(b); err != nil {
+			err := g.initAdded(b)
+			if err == nil {
+				err = g.addRunning(b, false)
+			}
+			if err != nil {
 				return started, fmt.Errorf("add %q: %w", b.name, err)
 			}
 			started = append(started, b)
@@ -44,14 +48,31 @@ func (g *Graph) add(stages []Stage) (started []*base, err error) {
 	return started, nil
 }
 
-func (g *Graph) addRunning(b *base) error {
+// initAdded runs the Init of a stage that is going to be started, if nothing else
+// is wrong with it. The lock is not held while it runs.
+func (g *Graph) initAdded(b *base) error {
+	if b.init == nil || b.graph() == g {
+		return nil
+	}
+	if err := g.addRunning(b, true); err != nil {
+		return err
+	}
+	ctx := g.callbacks
+	g.mu.Unlock()
+	err := g.runInits(ctx, []*base{b})
+	g.mu.Lock()
+	return err
+}
+
+// addRunning starts a stage, or only checks whether it could.
+func (g *Graph) addRunning(b *base, only bool) error {
 	if g.draining.Load() || g.cut != nil || g.live == 0 {
 		return penstock.ErrClosed
 	}
 	if b.graph() == g {
 		return nil
 	}
-	before := len(g.nodes)
+	before, name := len(g.nodes), b.name
 	if err := g.enlist(b); err != nil {
 		return err
 	}
@@ -59,8 +80,9 @@ func (g *Graph) addRunning(b *base) error {
 	for _, n := range g.nodes[:before] {
 		seen[n.common().name] = true
 	}
-	if err := g.checkStage(b, seen); err != nil {
+	if err := g.checkStage(b, seen); err != nil || only {
 		g.nodes = g.nodes[:before:before]
+		b.name = name
 		b.owner.Store(nil)
 		return err
 	}

@@ -22,6 +22,18 @@ func (s *Source[T]) answer(ctx context.Context, f func(out *Output[T]) error) {
 	s.dry = false // the handler may have made something for the pull callback
 }
 
+// renew has the pull callback called again. With a set, what it had emitted is
+// discarded; what was pushed from outside stays.
+func (s *Source[T]) renew(set map[*base]bool) {
+	s.dry = false
+	if set == nil || s.push {
+		return
+	}
+	lost := append(s.out.unsent(), s.in.empty()...)
+	s.out.letGo()
+	s.discard(len(lost), lost, s.out.failForGood)
+}
+
 func (s *Source[T]) place() int64            { return s.in.place() }
 func (s *Source[T]) passed(place int64) bool { return s.in.passed(place) }
 func (s *Source[T]) emitted() int64          { return s.out.emitted() }

@@ -58,6 +58,7 @@ type base struct {
 	kind   Kind
 	helper bool // pure: may run in the goroutine of the stage after it
 	auto   bool // the graph gives it its name
+	fixed  bool // it cannot begin anew: an error ends it
 
 	owner  atomic.Pointer[Graph]
 	bell   atomic.Pointer[doorbell] // nil until the graph starts
@@ -79,6 +80,9 @@ type base struct {
 	stats counters
 	seen  seen
 
+	lastFailure atomic.Pointer[error] // that the stage goes on after
+	restartAt   atomic.Int64          // when its backoff is over, in Unix nanoseconds; 0: it waits for none
+
 	_         [64]byte
 	phase     phase
 	paused    uint8 // not 0: its callbacks wait; see restart
@@ -87,6 +91,8 @@ type base struct {
 	own       bool  // cause arose here, not in a stage before
 	left      int   // events that it held and nobody has settled
 	timer     *time.Timer
+	back      comeback
+	failures  *overflowLog // nil: none yet
 }
 
 // counters of one stage, in events.
@@ -95,6 +101,7 @@ type counters struct {
 	letters, messages, messagesLost                                        atomic.Int64 // in messages
 	filtered, dropped, held                                                atomic.Int64 // of a gate's operator, or of children
 	childRestarts, abandoned                                               atomic.Int64 // of children
+	resumed, restarts                                                      atomic.Int64 // failures that did not end it, and times it began anew
 
 	userNanos atomic.Int64 // in user code that has returned
 }
@@ -141,10 +148,20 @@ func (b *base) finishWith(err error) {
 	}
 }
 
-// fail ends the stage with an error of its own. The graph hears of it now, in
+// fail says that a callback of the stage has failed: the stage goes on, if that
+// is its way to react, and else it ends with the error. So the phase says
+// afterwards which it is.
+func (b *base) fail(err error) {
+	if b.phase == running && b.react(err) {
+		return
+	}
+	b.failForGood(err)
+}
+
+// failForGood ends the stage with an error of its own. The graph hears of it now, in
 // the order in which stages fail: the stage may serve what it holds for a while
 // yet. A second failure, of a hook while the stage ends, the graph alone hears.
-func (b *base) fail(err error) {
+func (b *base) failForGood(err error) {
 	b.graph().failed(err)
 	if !b.own {
 		b.phase, b.cause, b.own = ending, err, true
@@ -159,7 +176,7 @@ func (b *base) returned(ctx context.Context, panicked bool, err error) (interrup
 	case err == nil, panicked: // after a panic the stage has failed already
 	case errors.Is(err, Done):
 		b.finishWith(nil)
-	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+	case isInterrupt(ctx, err):
 		b.finishWith(nil)
 		return true
 	default:
@@ -173,19 +190,33 @@ func (b *base) returned(ctx context.Context, panicked bool, err error) (interrup
 // nobody is left to take the error.
 func (b *base) panicked(value any) error {
 	err := &penstock.PanicError{Where: fmt.Sprintf("stage %q", b.name), Value: value, Stack: debug.Stack()}
-	b.fail(err)
+	switch {
+	case value == nil: // the frames that would account for the call are gone
+		b.failForGood(err)
+	case b.reaction(err) == Repanic:
+		panic(err)
+	default:
+		b.fail(err)
+	}
 	return err
 }
 
 // guard runs user code that is not a callback: a hook, a selector. A panic or
-// a runtime.Goexit in it fails the stage.
-func (b *base) guard(f func()) (panicked bool) {
+// a runtime.Goexit in it ends the stage.
+func (b *base) guard(f func()) (panicked bool) { return b.shield(f, false) }
+
+// shield is guard, and treats a panic as one of a callback if callback says so.
+func (b *base) shield(f func(), callback bool) (panicked bool) {
 	panicked = true
 	b.enter()
 	defer func() {
 		b.exit()
-		if panicked {
-			b.panicked(recover())
+		switch value := recover(); {
+		case !panicked:
+		case callback:
+			b.panicked(value)
+		default:
+			b.failForGood(&penstock.PanicError{Where: fmt.Sprintf("stage %q", b.name), Value: value, Stack: debug.Stack()})
 		}
 	}()
 	f()
@@ -207,7 +238,7 @@ func (b *base) settled(n int, err error, interrupted bool) {
 		return
 	}
 	add(&b.stats.in, n)
-	if b.own && err != nil {
+	if err != nil && !errors.Is(err, Done) {
 		add(&b.stats.failed, n)
 	}
 }
@@ -224,6 +255,10 @@ func (b *base) finish() {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
+	b.endRest()
+	if b.failures != nil {
+		b.failures.flush()
+	}
 	b.phase = ended
 	b.over.Store(true)
 	b.closeErrands()
@@ -236,9 +271,11 @@ func (b *base) finish() {
 }
 
 // discardedAtEnd counts and logs what the stage could not deliver any more.
-func (b *base) discardedAtEnd(left int) {
-	b.stats.discarded.Add(int64(left))
-	b.logger().Warn("events discarded", slog.String("stage", b.name), slog.Int("events", left), slog.String("reason", b.endReason()))
+func (b *base) discardedAtEnd(left int) { b.discarded(left, b.endReason()) }
+
+func (b *base) discarded(n int, reason string) {
+	b.stats.discarded.Add(int64(n))
+	b.logger().Warn("events discarded", slog.String("stage", b.name), slog.Int("events", n), slog.String("reason", reason))
 }
 
 // endReason says why a stage that ends could not deliver what it held.

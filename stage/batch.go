@@ -135,6 +135,8 @@ func (b *batcher[T]) full() bool { return false }
 func (b *batcher[T]) inputOver() { b.over = true }
 func (b *batcher[T]) held() int  { return len(b.batch) }
 
+func (b *batcher[T]) renew() { b.close() }
+
 func (b *batcher[T]) close() {
 	b.timer.stop()
 	b.batch, b.weight = nil, 0

@@ -124,6 +124,8 @@ func (b *bufferGate[T]) full() bool { return b.policy == Wait && b.events.len() 
 func (b *bufferGate[T]) inputOver() {}
 func (b *bufferGate[T]) held() int  { return b.events.len() }
 
+func (b *bufferGate[T]) renew() { b.close() }
+
 func (b *bufferGate[T]) close() {
 	b.overflow.flush()
 	b.events.dropFront(b.events.len())

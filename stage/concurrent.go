@@ -90,21 +90,36 @@ func newConcurrent[In, Out any](
 		g.in.invalid(name, "%d calls at a time are not positive", n)
 		return g
 	}
+	c.f, c.gate = f, g.in.base
+	c.furnish(n)
+	return g
+}
+
+// furnish makes n slots, and room for what waits for them.
+func (c *concurrent[In, Out]) furnish(n int) {
 	lines := 1
 	if c.lane != nil {
 		lines = n
 	}
-	c.f, c.gate = f, g.in.base
 	c.slots, c.back = make([]slot[In, Out], n), make(chan int, n)
 	c.waiting, c.jobs, c.started = make([]deque[In], lines), make([]chan int, lines), make([]int, lines)
 	for i := range lines {
 		c.waiting[i].clears = holdsPointers[In]()
 		c.jobs[i] = make(chan int, n)
 	}
+	c.free = nil
 	for i := range n {
 		c.free = append(c.free, i)
 	}
-	return g
+	c.head, c.flying, c.count = 0, 0, 0
+}
+
+func (c *concurrent[In, Out]) renew() {
+	if n := len(c.slots); c.cancel != nil {
+		c.close()
+		c.furnish(n)
+		c.ctx = nil
+	}
 }
 
 func (c *concurrent[In, Out]) take(ctx context.Context, in []In, _ *Output[Out]) error {
@@ -197,10 +212,13 @@ func (c *concurrent[In, Out]) poll(ctx context.Context, _ int, out *Output[Out])
 		case i := <-c.back:
 			c.slots[i].done = true
 			if !c.ordered {
-				if err := c.result(ctx, i, out); err != nil {
+				err := c.result(ctx, i, out)
+				if !c.slots[i].used {
+					c.free = append(c.free, i)
+				}
+				if err != nil {
 					return err
 				}
-				c.free = append(c.free, i)
 			}
 			continue
 		default:
@@ -208,36 +226,39 @@ func (c *concurrent[In, Out]) poll(ctx context.Context, _ int, out *Output[Out])
 		break
 	}
 	for c.ordered && c.slots[c.head].done {
-		if err := c.result(ctx, c.head, out); err != nil {
+		head := c.head
+		err := c.result(ctx, head, out)
+		if !c.slots[head].used {
+			c.head = (head + 1) % len(c.slots)
+		}
+		if err != nil {
 			return err
 		}
-		c.head = (c.head + 1) % len(c.slots)
 	}
 	c.dispatch()
 	return nil
 }
 
 // result settles one event. One whose call was cut off by the end of the graph
-// stays in its slot, and is discarded with what else is held.
+// stays in its slot, and is discarded with what else is held. After an error the
+// gate looks again, if it goes on.
 func (c *concurrent[In, Out]) result(ctx context.Context, i int, out *Output[Out]) error {
 	s := &c.slots[i]
-	switch err := s.err; {
+	err := s.err
+	switch {
 	case err == nil:
 		out.Emit(s.out)
-	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+	case isInterrupt(ctx, err):
 		return err
 	case errors.Is(err, Done):
 		out.lost.filtered++
-		c.flying--
-		return err
 	default:
 		out.lost.failed++
-		c.flying--
-		return err
+		c.gate.wake(ctlWake)
 	}
 	*s = slot[In, Out]{}
 	c.flying--
-	return nil
+	return err
 }
 
 func (c *concurrent[In, Out]) full() bool {

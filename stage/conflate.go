@@ -57,6 +57,8 @@ func (c *conflater[In, Out]) poll(_ context.Context, _ int, out *Output[Out]) er
 
 func (c *conflater[In, Out]) held() int { return c.n }
 
+func (c *conflater[In, Out]) renew() { c.close() }
+
 func (c *conflater[In, Out]) close() {
 	var none Out
 	c.joined, c.n = none, 0

@@ -33,7 +33,7 @@ func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.started {
+	if g.started || g.starting {
 		panic("stage: Connect after the graph was started")
 	}
 	s.seq = g.declared

@@ -79,6 +79,7 @@ type seat[T any] struct {
 // init makes a crew of c. self is the stage that it is a part of.
 func (c *crew[T]) init(name string, self node, start Starter[T], opts []Option) {
 	b := newBase(name, KindSink, append([]Option{func(s *settings) { s.crew = true }}, opts...))
+	b.fixed = true // it has a tolerance of its own
 	b.self = self
 	c.in, c.start = newInlet[T](b), start
 	c.back.clears = true

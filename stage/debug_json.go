@@ -50,6 +50,10 @@ type (
 		Slots           int     `json:"slots"`
 		ChildRestarts   int64   `json:"child_restarts"`
 		Abandoned       int64   `json:"abandoned"`
+		Restarts        int64   `json:"restarts"`
+		Resumed         int64   `json:"resumed"`
+		RestartSeconds  float64 `json:"restart_in_seconds"`
+		Failure         string  `json:"last_failure,omitempty"`
 		Consumers       int     `json:"consumers"`
 		CallbackSeconds float64 `json:"callback_seconds"`
 		UserCodeSeconds float64 `json:"user_code_seconds"`
@@ -92,6 +96,7 @@ func (v *debugView) JSON() any {
 			Failed: s.Failed, Undelivered: s.Undelivered, Messages: s.Messages, MessagesWaiting: s.MessagesWaiting, MessagesLost: s.MessagesLost,
 			Consumers: s.Consumers,
 			Slots:     s.Slots, ChildRestarts: s.ChildRestarts, Abandoned: s.Abandoned,
+			Restarts: s.Restarts, Resumed: s.Resumed, RestartSeconds: v.restartIn(s), Failure: s.Failure,
 			CallbackSeconds: v.callback(s), UserCodeSeconds: s.InUserCode.Seconds(), Goroutine: s.Executor,
 			Ended: s.Ended, Error: s.Error,
 		})
@@ -104,6 +109,15 @@ func (v *debugView) JSON() any {
 		})
 	}
 	return out
+}
+
+// restartIn returns in how many seconds the stage is restarted; 0 when it does
+// not wait for that.
+func (v *debugView) restartIn(s *StageStatus) float64 {
+	if s.RestartAt.IsZero() {
+		return 0
+	}
+	return math.Max(0, s.RestartAt.Sub(v.Status.Time).Seconds())
 }
 
 // callback returns for how long the user code that runs now has been running,

@@ -46,6 +46,11 @@ var metrics = []metric{
 	stageCount("held_events", "gauge", "Events that an operator has in hands.", func(s *StageStatus) int64 { return s.Held }),
 	stageCount("failed_events_total", "counter", "Events of calls that failed.", func(s *StageStatus) int64 { return s.Failed }),
 	stageCount("undelivered_events_total", "counter", "Events sent to a consumer that left, or was interrupted, before it had processed them.", func(s *StageStatus) int64 { return s.Undelivered }),
+	stageCount("restarts_total", "counter", "Times the stage began anew after a failure, its own or that of a stage before it.", func(s *StageStatus) int64 { return s.Restarts }),
+	stageCount("resumed_total", "counter", "Failures after which the stage went on.", func(s *StageStatus) int64 { return s.Resumed }),
+	stageMetric("restart_seconds", "gauge", "In how long the stage is restarted; 0 when it does not wait for that.", func(v *debugView, s *StageStatus) []debugpage.Value {
+		return debugpage.One(v.restartIn(s))
+	}),
 	stageCount("messages_total", "counter", "Messages that the stage's handler was given.", func(s *StageStatus) int64 { return s.Messages }),
 	stageCount("messages_waiting", "gauge", "Messages in the stage's mailbox.", func(s *StageStatus) int64 { return s.MessagesWaiting }),
 	stageCount("messages_lost_total", "counter", "Messages in the mailbox when the stage failed, was aborted, or could wait no longer.", func(s *StageStatus) int64 { return s.MessagesLost }),

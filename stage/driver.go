@@ -26,6 +26,9 @@ type driver[Out any] interface {
 	inputOver()
 	// held returns the number of input events in hands.
 	held() int
+	// renew ends timers and workers, waits for them, and lets go of what is
+	// held, to begin anew.
+	renew()
 	// close ends timers and workers, waits for them, and lets go of what is
 	// held. It may be called twice.
 	close()
@@ -39,6 +42,7 @@ func (passive[Out]) poll(context.Context, int, *Output[Out]) error { return nil 
 func (passive[Out]) full() bool                                    { return false }
 func (passive[Out]) inputOver()                                    {}
 func (passive[Out]) held() int                                     { return 0 }
+func (passive[Out]) renew()                                        {}
 func (passive[Out]) close()                                        {}
 
 // ready reports whether the gate may take input now.

@@ -17,9 +17,10 @@ const maxRing = 64
 // the stage in whose domain it is: the one that filled it, or that had it
 // forwarded. Only that stage's goroutine touches refs.
 type slab[T any] struct {
-	buf   []T
-	refs  int
-	dirty bool // holds events that no consumer has cleared
+	buf    []T
+	refs   int
+	dirty  bool // holds events that no consumer has cleared
+	spoilt bool // an error may refer to it: it is not used again
 }
 
 // A packet is one delivery: the events [from, to) of a slab. whole says that
@@ -30,6 +31,7 @@ type packet[T any] struct {
 	slab          *slab[T]
 	from, to      int
 	whole, shared bool
+	spoilt        bool // the consumer says that an error may refer to the slab
 }
 
 // An edge is one subscription: a single-producer, single-consumer ring of
@@ -229,6 +231,11 @@ func (e *edge[T]) took(p *packet[T], n int) (ask int) {
 			clear(e.copied)
 		}
 	}
+	return e.advance(p, n)
+}
+
+// advance moves on by n events, and returns what to ask for now.
+func (e *edge[T]) advance(p *packet[T], n int) (ask int) {
 	e.at += n
 	e.processed.Store(e.processed.Load() + int64(n))
 	if p.from+e.at == p.to {
@@ -238,6 +245,39 @@ func (e *edge[T]) took(p *packet[T], n int) (ask int) {
 		return 0
 	}
 	return e.window.Took(n)
+}
+
+// skip is took for events of a call that panicked and whose stage goes on: what
+// it panicked with may refer to them, so they are not cleared and their slab is
+// not used again.
+func (e *edge[T]) skip(p *packet[T], n int) (ask int) {
+	switch {
+	case p.shared && e.changes:
+		e.copied = nil
+	case e.moved: // it is in the consumer's domain by now
+		p.slab.spoilt = true
+	default:
+		p.spoilt = true
+	}
+	return e.advance(p, n)
+}
+
+// sweep takes everything that was sent and drops it. It returns how many events
+// those were, and what to ask for in their place.
+func (e *edge[T]) sweep() (n, ask int) {
+	for {
+		p, _ := e.next()
+		if p == nil {
+			return n, ask
+		}
+		k := p.to - p.from - e.at
+		n += k
+		more := e.took(p, k)
+		if e.manual {
+			more = k
+		}
+		ask += more
+	}
 }
 
 // spoil records that n events of the packet at the head were processed by a

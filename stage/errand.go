@@ -69,7 +69,7 @@ func (b *base) nextErrand(last bool) (f func()) {
 
 // readMail handles messages, unless the stage is to end at once.
 func (b *base) readMail(ctl uint32) (progress bool) {
-	if ctl&ctlQuit != 0 || b.own && b.phase != running {
+	if ctl&ctlQuit != 0 || b.paused != 0 || b.own && b.phase != running {
 		return false
 	}
 	return b.mail.serve(b.ctx)
@@ -85,5 +85,5 @@ func (b *base) closeMail() {
 // lastMail reports whether a stage that holds nothing any more has messages to
 // handle before its end.
 func (b *base) lastMail() bool {
-	return b.mail != nil && b.mail.rest() && !b.own && b.ctl.Load()&(ctlQuit|ctlExpired) == 0
+	return b.mail != nil && b.mail.rest() && b.paused == 0 && !b.own && b.ctl.Load()&(ctlQuit|ctlExpired) == 0
 }

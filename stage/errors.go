@@ -78,6 +78,9 @@ var (
 // errAborted stands for a nil error given to Abort.
 var errAborted = errors.New("aborted")
 
+// errGaveUp cuts short the drain of a graph in which a stage was given up.
+var errGaveUp = errors.New("a stage was given up")
+
 // errNoConsumers ends the callbacks' context when no sink is left: whatever
 // they still wait for could not be delivered.
 var errNoConsumers = errors.New("no sink is left")

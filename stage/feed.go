@@ -64,7 +64,10 @@ func (s *Source[T]) startFeed(ctx context.Context) {
 	s.in.onHalt(cancel)
 	// The feed: ends when the intake is halted, as its context does then; the
 	// graph waits for it.
-	s.out.graph().wg.Go(func() { s.runFeed(ctx) })
+	s.out.graph().wg.Go(func() {
+		defer cancel()
+		s.runFeed(ctx)
+	})
 }
 
 func (s *Source[T]) runFeed(ctx context.Context) {
@@ -72,9 +75,16 @@ func (s *Source[T]) runFeed(ctx context.Context) {
 	var err error
 	defer func() {
 		if !returned {
-			err = &penstock.PanicError{Where: fmt.Sprintf("stage %q", s.out.name), Value: recover(), Stack: debug.Stack()}
+			value := recover()
+			err = &penstock.PanicError{Where: fmt.Sprintf("stage %q", s.out.name), Value: value, Stack: debug.Stack()}
+			if value != nil && s.out.reaction(err) == Repanic {
+				panic(err)
+			}
 		} else if err != nil {
 			err = fmt.Errorf("stage %q: %w", s.out.name, err)
+		}
+		if err != nil && s.out.reaction(err) != Stop && s.out.post(func() { s.feedFailed(err) }) {
+			return
 		}
 		s.in.close(err)
 		s.out.wake(0)
@@ -91,8 +101,16 @@ func (s *Source[T]) runFeed(ctx context.Context) {
 			return goOn || s.in.await(ctx) == nil
 		})
 	}
-	if errors.Is(err, Done) || ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+	if errors.Is(err, Done) || isInterrupt(ctx, err) {
 		err = nil
 	}
 	returned = true
+}
+
+// feedFailed has the feed started again, in its time.
+func (s *Source[T]) feedFailed(err error) {
+	s.fed = false
+	if s.out.phase != running || !s.out.restartLater(err) {
+		s.out.failForGood(err)
+	}
 }

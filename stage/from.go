@@ -56,6 +56,10 @@ func FromSeq2[T any](name string, events iter.Seq2[T, error], opts ...Option) *S
 	s := Pull(name, w.pull, opts...)
 	s.out.callback(events != nil)
 	s.release = w.stop
+	s.out.anew(func() {
+		w.stop()
+		w.next, w.leave, w.err = nil, nil, nil
+	})
 	return s
 }
 

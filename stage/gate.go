@@ -1,6 +1,9 @@
 package stage
 
-import "context"
+import (
+	"context"
+	"log/slog"
+)
 
 // Gate is a stage with an inlet and an outlet: for every event that comes in,
 // any number may go out. It processes and asks only while somebody asks it, or
@@ -84,11 +87,12 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 	if ctl&ctlStop != 0 || g.out.stuck() && b.graph().draining.Load() {
 		b.finishWith(nil) // without a consumer it would hold its output, and the drain, for ever
 	}
+	progress = b.hurry() || progress
 	g.in.rest()
-	if b.phase == running && g.drv != nil && g.out.ready() {
+	if b.phase == running && b.paused == 0 && g.drv != nil && g.out.ready() {
 		progress = g.drive(ctx, ctl) || progress
 	}
-	if b.phase == running && g.ready() {
+	if b.phase == running && b.paused == 0 && g.ready() {
 		progress = g.in.flushHeld() || progress
 		progress = g.in.turn(g.ready, func(k int, e *edge[In], p *packet[In]) { g.process(ctx, k, e, p) }) || progress
 	}
@@ -174,20 +178,22 @@ func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *pack
 	g.in.cameBy(e.sub)
 	panicked, err := g.call(func() error { return g.f(ctx, in, &g.o) })
 	interrupted := g.in.returned(ctx, panicked, err)
+	kept := 0 // of in, by an operator whose call panicked
 	if g.drv != nil && !panicked {
 		err = nil // an operator counts itself which events have failed
+	} else if g.drv != nil {
+		kept = max(0, g.drv.held()-int(g.in.stats.held.Load()))
 	}
 	g.in.settled(len(in), err, interrupted)
+	if kept > 0 {
+		add(&g.in.stats.failed, -kept)
+	}
 	g.collect(slab, k, panicked)
 	g.noteHeld()
-	if panicked {
-		e.spoil(len(in))
-		return
-	}
-	ask := e.took(p, len(in))
+	ask := g.in.passed(e, p, len(in), panicked)
 	g.out.flush()
 	switch {
-	case ask == 0 || g.in.phase != running:
+	case ask == 0:
 	case g.ready():
 		g.in.ask(e, ask)
 	default:
@@ -230,6 +236,7 @@ func (g *Gate[In, Out]) forwarded(k int) piece[Out] {
 	if !e.moved {
 		e.moved = true
 		p.slab.refs, p.slab.dirty = 1, g.out.clears
+		p.slab.spoilt, p.spoilt = p.spoilt, false // an earlier chunk's call may have panicked
 	}
 	p.slab.refs++
 	at := p.from + e.at
@@ -248,4 +255,25 @@ func (g *Gate[In, Out]) call(f func() error) (panicked bool, err error) {
 	err = f()
 	panicked = false
 	return false, err
+}
+
+// renew drops what the gate's operator holds. With a set it begins anew with
+// what its stages have sent, and with its output too.
+func (g *Gate[In, Out]) renew(set map[*base]bool) {
+	if g.drv != nil {
+		if held := g.drv.held(); held > 0 {
+			add(&g.in.stats.dropped, held)
+			g.in.logger().Warn("events dropped", slog.String("stage", g.in.name), slog.Int("events", held), slog.String("reason", "restart"))
+		}
+		g.drv.renew()
+		g.noteHeld()
+	}
+	if set == nil {
+		return
+	}
+	if left := g.out.waiting(); left > 0 {
+		g.out.letGo()
+		g.in.discarded(left, "restart")
+	}
+	g.in.sweep(set)
 }

@@ -32,21 +32,28 @@ import (
 // exactly when live becomes 0, done after every goroutine of the graph has
 // returned.
 type Graph struct {
-	fuse   bool
-	drain  time.Duration
-	log    *slog.Logger
-	poison bool          // tests: see outlet.poison
-	clock  *seglog.Clock // coarse; see base.enter
+	fuse          bool
+	drain         time.Duration
+	startWithin   time.Duration
+	abortOnCancel bool
+	supervises    strategy
+	restarts      Restarts // of all stages
+	log           *slog.Logger
+	poison        bool          // tests: see outlet.poison
+	clock         *seglog.Clock // coarse; see base.enter
 
 	draining  atomic.Bool // ends of producers are no reason to stop before the last
 	idle      chan struct{}
 	done      chan struct{}
+	gaveUp    chan struct{} // closed when a stage was given up
 	wg        sync.WaitGroup
 	callbacks context.Context         // set by Start
 	cancel    context.CancelCauseFunc // of callbacks; set by Start
 
 	mu       sync.Mutex
 	started  bool
+	starting bool // Start runs Inits
+	hopeless bool // gaveUp is closed
 	nodes    []node
 	links    []*Subscription
 	names    map[string]bool // of mailboxes and of faces
@@ -63,7 +70,10 @@ type Graph struct {
 
 // NewGraph returns an empty graph.
 func NewGraph(opts ...GraphOption) *Graph {
-	g := &Graph{fuse: true, drain: DefaultGraphDrain, clock: seglog.NewClock(), idle: make(chan struct{}), done: make(chan struct{})}
+	g := &Graph{
+		fuse: true, drain: DefaultGraphDrain, startWithin: DefaultStart, clock: seglog.NewClock(),
+		idle: make(chan struct{}), done: make(chan struct{}), gaveUp: make(chan struct{}),
+	}
 	for _, o := range opts {
 		o(g)
 	}
@@ -89,17 +99,21 @@ func (g *Graph) Run(ctx context.Context) error {
 }
 
 // Start checks the graph and starts it, or returns why it cannot: then nothing
-// was started, no callback has run, and the error matches
+// was started, no callback but an [Init] has run, and the error matches
 // [penstock.ErrInvalid], or [ErrProducerNotAlive] or [ErrConsumerNotAlive] when no
-// stage has a name that was connected. ctx is that of [Graph.Run].
+// stage has a name that was connected, or is that of an Init. A graph whose Init has
+// failed is not started any more. ctx is that of [Graph.Run].
 func (g *Graph) Start(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.started {
+	if g.started || g.starting {
 		return &penstock.FieldError{Field: "Graph", Reason: "was started before; a graph runs once"}
 	}
 	g.resolve()
 	if err := g.check(); err != nil {
+		return err
+	}
+	if err := g.initAll(ctx); err != nil {
 		return err
 	}
 	if err := g.admitAll(); err != nil {
@@ -218,15 +232,15 @@ func (g *Graph) watch(ctx context.Context) {
 	select {
 	case <-g.idle:
 	case <-ctx.Done():
-		g.beginDrain()
-		deadline := time.NewTimer(g.drain)
-		select {
-		case <-g.idle:
-		case <-deadline.C:
-			g.expire(penstock.ContextError(ctx))
+		if g.abortOnCancel {
+			g.Abort(penstock.ContextError(ctx))
+			break
 		}
-		deadline.Stop()
+		g.drainWithin(func() error { return penstock.ContextError(ctx) })
+	case <-g.gaveUp:
+		g.drainWithin(func() error { return errGaveUp })
 	}
+	<-g.idle
 	g.wg.Wait()
 	g.clock.Stop()
 	g.cancel(nil)
@@ -234,6 +248,18 @@ func (g *Graph) watch(ctx context.Context) {
 	g.result = g.outcome()
 	g.mu.Unlock()
 	close(g.done)
+}
+
+// drainWithin drains the graph, and cuts it short after its time.
+func (g *Graph) drainWithin(why func() error) {
+	g.beginDrain()
+	deadline := time.NewTimer(g.drain)
+	defer deadline.Stop()
+	select {
+	case <-g.idle:
+	case <-deadline.C:
+		g.expire(why())
+	}
 }
 
 func (g *Graph) beginDrain() {

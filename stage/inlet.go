@@ -111,7 +111,7 @@ func (i *inlet[T]) turn(ready func() bool, process func(at int, e *edge[T], p *p
 		if e.done {
 			continue
 		}
-		if i.phase != running || ready != nil && !ready() {
+		if i.phase != running || i.paused != 0 || ready != nil && !ready() {
 			return progress
 		}
 		p, over := e.next()
@@ -130,7 +130,7 @@ func (i *inlet[T]) turn(ready func() bool, process func(at int, e *edge[T], p *p
 
 // rest ends a stage that waits for a subscription when the graph drains.
 func (i *inlet[T]) rest() {
-	if i.live == 0 && i.phase == running && i.graph().draining.Load() {
+	if i.live == 0 && i.phase == running && i.paused == 0 && i.graph().draining.Load() {
 		i.endInput()
 	}
 }
@@ -206,6 +206,43 @@ func (i *inlet[T]) leave() {
 		if !e.done {
 			i.live--
 			i.drop(e, i.cause)
+		}
+	}
+}
+
+// passed records that n events of the packet at the head were given to a call,
+// and returns what to ask for now.
+func (i *inlet[T]) passed(e *edge[T], p *packet[T], n int, panicked bool) (ask int) {
+	switch {
+	case panicked && i.phase != running:
+		e.spoil(n)
+		return 0
+	case panicked:
+		ask = e.skip(p, n)
+	default:
+		ask = e.took(p, n)
+	}
+	if i.phase != running {
+		return 0
+	}
+	return ask
+}
+
+// sweep drops what the stages of the set have sent and nobody has processed, and
+// asks for as much again.
+func (i *inlet[T]) sweep(set map[*base]bool) {
+	for _, e := range i.edges {
+		if e.done || !set[e.sub.from] {
+			continue
+		}
+		n, ask := e.sweep()
+		add(&i.stats.undelivered, n)
+		switch {
+		case ask == 0 || i.owned:
+		case e.manual:
+			e.askMore(ask)
+		default:
+			i.ask(e, ask)
 		}
 	}
 }

@@ -57,7 +57,8 @@ func FilterMap[In, Out any](f func(In) (Out, bool), opts ...Option) *Gate[In, Ou
 // Scan returns a gate that keeps a state, at first zero, and emits after every
 // event v the state that f(state, v) returns.
 func Scan[In, State any](zero State, f func(State, In) State, opts ...Option) *Gate[In, State] {
-	return helper("scan", f != nil, func(_ context.Context, in []In, out *Output[State]) error {
+	first := zero
+	g := helper("scan", f != nil, func(_ context.Context, in []In, out *Output[State]) error {
 		to, state := out.Grow(len(in)), zero
 		for i := range to {
 			state = f(state, in[i])
@@ -66,6 +67,8 @@ func Scan[In, State any](zero State, f func(State, In) State, opts ...Option) *G
 		zero = state
 		return nil
 	}, opts)
+	g.in.anew(func() { zero = first })
+	return g
 }
 
 // Take returns a gate that passes the first n events and then ends normally;
@@ -86,6 +89,7 @@ func Take[T any](n int, opts ...Option) *Gate[T, T] {
 	if n < 0 {
 		g.in.invalid("Take", "%d is negative", n)
 	}
+	g.in.anew(func() { left = n })
 	if n == 0 {
 		g.drv = overAtOnce[T]{}
 	}
@@ -129,6 +133,7 @@ func Drop[T any](n int, opts ...Option) *Gate[T, T] {
 	if n < 0 {
 		g.in.invalid("Drop", "%d is negative", n)
 	}
+	g.in.anew(func() { left = n })
 	return g
 }
 
@@ -137,7 +142,7 @@ func Drop[T any](n int, opts ...Option) *Gate[T, T] {
 // may not be kept.
 func DropWhile[T any](drop func(*T) bool, opts ...Option) *Gate[T, T] {
 	dropping := true
-	return helper("dropwhile", drop != nil, func(_ context.Context, in []T, out *Output[T]) error {
+	g := helper("dropwhile", drop != nil, func(_ context.Context, in []T, out *Output[T]) error {
 		k := 0
 		for dropping && k < len(in) {
 			if dropping = drop(&in[k]); dropping {
@@ -148,6 +153,8 @@ func DropWhile[T any](drop func(*T) bool, opts ...Option) *Gate[T, T] {
 		out.Forward(in[k:])
 		return nil
 	}, opts)
+	g.in.anew(func() { dropping = true })
+	return g
 }
 
 // DedupeAdjacent returns a gate that passes an event only when it differs from
@@ -166,7 +173,7 @@ func DedupeAdjacentFunc[T any](same func(last, next *T) bool, opts ...Option) *G
 func dedupe[T any](given bool, same func(last, next *T) bool, opts []Option) *Gate[T, T] {
 	var last T
 	first := true
-	return helper("dedupe", given, func(_ context.Context, in []T, out *Output[T]) error {
+	g := helper("dedupe", given, func(_ context.Context, in []T, out *Output[T]) error {
 		n := 0
 		for i := range in {
 			if first || !same(&last, &in[i]) {
@@ -181,6 +188,11 @@ func dedupe[T any](given bool, same func(last, next *T) bool, opts []Option) *Ga
 		out.Forward(in[:n:cap(in)])
 		return nil
 	}, opts)
+	g.in.anew(func() {
+		var none T
+		first, last = true, none
+	})
+	return g
 }
 
 // Unbatch returns a gate that emits the events of the batches it gets, in

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -49,18 +50,24 @@ func (p Policy) String() string {
 type Option func(*settings)
 
 type settings struct {
-	capacity  int
-	buffered  bool // Buffer was given
-	policy    Policy
-	only      string // an option that was given and that sources alone have
-	drains    bool   // Drain was given
-	untilLeft bool   // UntilLastLeaves was given
-	holds     bool   // AccumulateDemand was given
-	onDiscard func(int)
-	drain     time.Duration
-	crew      bool // the stage runs children
-	children  children
-	err       error
+	capacity      int
+	buffered      bool // Buffer was given
+	policy        Policy
+	only          string // an option that was given and that sources alone have
+	drains        bool   // Drain was given
+	untilLeft     bool   // UntilLastLeaves was given
+	holds         bool   // AccumulateDemand was given
+	onDiscard     func(int)
+	init          func(context.Context) error
+	restarts      *Restarts // nil: the graph's
+	onError       Reaction
+	onPanic       Reaction
+	reacts        bool // OnError was given
+	reactsToPanic bool // OnPanic was given
+	drain         time.Duration
+	crew          bool // the stage runs children
+	children      children
+	err           error
 }
 
 func (s *settings) apply(opts []Option) {

@@ -208,6 +208,9 @@ func (o *outlet[T]) take() *slab[T] {
 func (o *outlet[T]) reclaim(e *edge[T]) {
 	for head := e.head.Load(); e.reclaimed < head; e.reclaimed++ {
 		p := e.slot(e.reclaimed)
+		if p.spoilt {
+			p.slab.spoilt, p.spoilt = true, false
+		}
 		o.release(p.slab)
 		p.slab = nil
 	}
@@ -216,7 +219,7 @@ func (o *outlet[T]) reclaim(e *edge[T]) {
 // release drops one reference; with the last one the slab becomes free.
 func (o *outlet[T]) release(s *slab[T]) {
 	s.refs--
-	if s.refs > 0 {
+	if s.refs > 0 || s.spoilt {
 		return
 	}
 	if s.dirty || o.poison {
@@ -331,6 +334,9 @@ func (o *outlet[T]) abandon(e *edge[T]) bool {
 	o.reclaim(e)
 	for tail := e.tail.Load() &^ cancelBit; e.reclaimed < tail; e.reclaimed++ {
 		p := e.slot(e.reclaimed)
+		if p.spoilt {
+			p.slab.spoilt, p.spoilt = true, false
+		}
 		if !e.spoilt { // else this first one is for the collector
 			p.slab.dirty = o.clears
 			o.release(p.slab)

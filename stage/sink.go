@@ -41,9 +41,10 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 	if b.ctl.Load()&(ctlQuit|ctlStop) != 0 {
 		b.finishWith(nil)
 	}
+	progress = b.hurry()
 	s.in.rest()
-	if b.phase == running {
-		progress = s.in.turn(nil, func(_ int, e *edge[T], p *packet[T]) { s.process(ctx, e, p) })
+	if b.phase == running && b.paused == 0 {
+		progress = s.in.turn(nil, func(_ int, e *edge[T], p *packet[T]) { s.process(ctx, e, p) }) || progress
 	}
 	if b.phase == ending {
 		s.in.leave()
@@ -67,11 +68,7 @@ func (s *Sink[T]) process(ctx context.Context, e *edge[T], p *packet[T]) {
 		s.in.lost(s.unseen)
 		s.unseen = 0
 	}
-	if panicked {
-		e.spoil(len(in))
-		return
-	}
-	if ask := e.took(p, len(in)); ask > 0 && s.in.phase == running {
+	if ask := s.in.passed(e, p, len(in), panicked); ask > 0 {
 		s.in.ask(e, ask)
 	}
 }
@@ -89,3 +86,6 @@ func (s *Sink[T]) called(f func() error) (panicked bool, err error) {
 	panicked = false
 	return false, err
 }
+
+// renew begins anew with what the stages of set have sent.
+func (s *Sink[T]) renew(set map[*base]bool) { s.in.sweep(set) }

@@ -122,10 +122,13 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		s.close()
 		return true
 	}
-	if s.feed != nil && !s.fed && ctl&ctlStop == 0 {
+	if s.feed != nil && !s.fed && ctl&ctlStop == 0 && b.paused == 0 {
 		s.startFeed(ctx)
 	}
 	progress = s.out.prune()
+	if b.paused&renewing != 0 && b.phase == running && ctl&ctlStop == 0 {
+		return progress
+	}
 	shut := s.in.shut.Load() // before serve: what came before the close is served
 	if s.holding.Load() && b.phase == running && ctl&ctlStop == 0 {
 		return progress
@@ -137,7 +140,7 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 			s.takeReason()
 		case ctl&ctlStop != 0:
 			b.finishWith(nil)
-		default:
+		case b.paused == 0:
 			progress = s.produce(ctx, ctl) || progress
 		}
 	}
@@ -151,7 +154,7 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		return progress
 	}
 	if err := s.in.reason(); err != nil && !b.own { // of a feed that was told to stop
-		b.fail(err)
+		b.failForGood(err)
 	}
 	s.in.close(nil)
 	if s.delivered() || ctl&ctlExpired != 0 {
@@ -178,7 +181,7 @@ func (s *Source[T]) delivered() bool {
 // said.
 func (s *Source[T]) takeReason() {
 	if err := s.in.reason(); err != nil {
-		s.out.fail(err)
+		s.out.failForGood(err)
 	} else {
 		s.out.finishWith(nil)
 	}
@@ -264,7 +267,7 @@ func (s *Source[T]) collect(slab *slab[T], want int, drop bool) (emitted int) {
 	if n < len(buf) {
 		slab.dirty = s.out.clears // no consumer sees, and clears, the rest
 		dropped, lost := s.in.keepOwn(buf[n:])
-		s.discard(dropped, lost, s.out.fail)
+		s.discard(dropped, lost, s.out.failForGood)
 	}
 	if n == 0 {
 		s.out.release(slab)
@@ -328,7 +331,7 @@ func (s *Source[T]) close() {
 	s.out.letGo()
 	s.out.left += len(lost)
 	if s.out.onDiscard != nil || s.onDiscardEvents != nil {
-		s.discard(len(lost), lost, s.out.fail)
+		s.discard(len(lost), lost, s.out.failForGood)
 	} else if len(lost) > 0 {
 		s.out.discardedAtEnd(len(lost))
 	}

@@ -25,6 +25,9 @@ type Stats struct {
 	// is counted with the producer.
 	Undelivered int64
 
+	Restarts int64 // times it began anew after a failure, its own or that of a stage before it
+	Resumed  int64 // failures after which it went on
+
 	Messages        int64 // that the stage's handler was given; messages are no events
 	MessagesWaiting int64 // in its mailbox
 	MessagesLost    int64 // in its mailbox when the stage failed, was aborted, or could wait no longer
@@ -57,6 +60,7 @@ func (b *base) snapshot() Stats {
 		Filtered: b.stats.filtered.Load(), Dropped: b.stats.dropped.Load(), Held: b.stats.held.Load(),
 		Emitted: b.stats.emitted.Load(), Dispatched: b.stats.sent.Load(), Sent: b.stats.sent.Load(),
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
+		Restarts: b.stats.restarts.Load(), Resumed: b.stats.resumed.Load(),
 		Messages: b.stats.messages.Load(), MessagesWaiting: b.stats.letters.Load(), MessagesLost: b.stats.messagesLost.Load(),
 		ChildRestarts: b.stats.childRestarts.Load(), Abandoned: b.stats.abandoned.Load(),
 		InCallback: b.inCallback(), Ended: b.over.Load(),

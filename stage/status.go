@@ -49,6 +49,12 @@ type StageStatus struct {
 	// Error is the text of what ended the stage, in at most 512 bytes; "" for a
 	// normal end, and before the end.
 	Error string
+	// Failure is the text of the last failure that did not end the stage, in at
+	// most 512 bytes; "" when there was none.
+	Failure string
+	// RestartAt is when the stage is restarted that waits for it; zero when it
+	// does not wait.
+	RestartAt time.Time
 
 	failed bool  // Error is the stage's own
 	moved  bool  // out has risen since the look before this one
@@ -183,6 +189,12 @@ func (b *base) look(now time.Time, stats Stats) StageStatus {
 		if s.Since.After(now) {
 			s.Since = now
 		}
+	}
+	if last := b.lastFailure.Load(); last != nil {
+		s.Failure = debugpage.ErrorText(*last)
+	}
+	if at := b.restartAt.Load(); at != 0 {
+		s.RestartAt = time.Unix(0, at)
 	}
 	select {
 	case <-b.fin:

@@ -344,12 +344,12 @@ func TestStatesHaveNamesAndSeverities(t *testing.T) {
 		}
 		names[s.String()] = true
 	}
-	if states.String() != "state(12)" || Mode(7).String() != "mode(7)" || Transient.String()+Temporary.String()+Permanent.String() != "transienttemporarypermanent" {
+	if states.String() != "state(13)" || Mode(7).String() != "mode(7)" || Transient.String()+Temporary.String()+Permanent.String() != "transienttemporarypermanent" {
 		t.Error(states, Mode(7), Transient)
 	}
 	for s, want := range map[State]penstock.Severity{
 		Moving: penstock.Fine, NoDemand: penstock.Fine, Ended: penstock.Fine, NoProducer: penstock.Notice, Busy: penstock.Notice,
-		NoConsumer: penstock.Warning, Stuck: penstock.Warning, Failed: penstock.Alarm,
+		NoConsumer: penstock.Warning, Restarting: penstock.Warning, Stuck: penstock.Warning, Failed: penstock.Alarm,
 	} {
 		if s.Severity() != want {
 			t.Errorf("%s is %s, want %s", s, s.Severity(), want)

@@ -47,13 +47,15 @@ const (
 
 // subscription is what the options say.
 type subscription struct {
-	window  demand.Window
-	demand  bool // Demand or Max was given
-	mode    Mode
-	manual  bool
-	async   bool
-	timeout time.Duration
-	err     error
+	window   demand.Window
+	demand   bool // Demand or Max was given
+	mode     Mode
+	manual   bool
+	async    bool
+	hasty    bool // FailFast was given
+	feedback bool // made by Feedback
+	timeout  time.Duration
+	err      error
 }
 
 // Producer returns the name of the producer.

@@ -105,6 +105,8 @@ func (t *throttle[T]) full() bool { return t.waiting.len() > 0 }
 func (t *throttle[T]) inputOver() {}
 func (t *throttle[T]) held() int  { return t.waiting.len() }
 
+func (t *throttle[T]) renew() { t.close() }
+
 func (t *throttle[T]) close() {
 	if t.waiting.len() > 0 {
 		t.l.giveBack(t.reserved)

@@ -72,6 +72,8 @@ func (d *delayed[T]) poll(_ context.Context, _ int, out *Output[T]) error {
 func (d *delayed[T]) full() bool { return d.events.len() >= d.limit }
 func (d *delayed[T]) held() int  { return d.events.len() }
 
+func (d *delayed[T]) renew() { d.close() }
+
 func (d *delayed[T]) close() {
 	d.timer.stop()
 	d.events.dropFront(d.events.len())
@@ -167,6 +169,8 @@ func (l *latest[T]) held() int {
 	}
 	return 0
 }
+
+func (l *latest[T]) renew() { l.close() }
 
 func (l *latest[T]) close() {
 	var none T

@@ -26,6 +26,7 @@ const (
 	Draining                // the graph delivers what is on its way
 	Busy                    // user code has been running for a second or more
 	NoConsumer              // a source or a gate without a subscription
+	Restarting              // it has failed, and waits to be restarted
 	Dropping                // its buffer has dropped events within the last minute
 	Stuck                   // user code has been running for half a minute or more
 	Failed                  // it has ended by an error of its own
@@ -33,7 +34,7 @@ const (
 )
 
 var stateNames = [states]string{
-	"ready", "moving", "idle", "no_demand", "ended", "no_producer", "draining", "busy", "no_consumer", "dropping", "stuck", "failed",
+	"ready", "moving", "idle", "no_demand", "ended", "no_producer", "draining", "busy", "no_consumer", "restarting", "dropping", "stuck", "failed",
 }
 
 // String returns the state as it stands in JSON and metrics: no_demand.
@@ -103,6 +104,9 @@ func (v *view) why(i int) (State, string) {
 		return Ended, "ended by the failure of a stage before it: " + st.Error
 	case st.Ended:
 		return Ended, "ended"
+	}
+	if !st.RestartAt.IsZero() {
+		return Restarting, "is restarted in " + debugpage.Span(max(0, st.RestartAt.Sub(v.Time))) + ": " + st.Failure
 	}
 	if age := v.inUserCode(st); age >= stuckAfter {
 		return Stuck, v.busy(i, age)
