@@ -102,6 +102,7 @@ type counters struct {
 	filtered, dropped, held                                                atomic.Int64 // of a gate's operator, or of children
 	childRestarts, abandoned                                               atomic.Int64 // of children
 	resumed, restarts                                                      atomic.Int64 // failures that did not end it, and times it began anew
+	filteredOut, cutOff                                                    atomic.Int64 // by a dispatcher
 
 	userNanos atomic.Int64 // in user code that has returned
 }

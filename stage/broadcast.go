@@ -1,6 +1,11 @@
 package stage
 
-import "math"
+import (
+	"fmt"
+	"math"
+
+	"github.com/penstock/penstock"
+)
 
 // Broadcast returns a dispatcher that gives each event to every consumer, at
 // the pace of the slowest: no more events go out at a time than everybody has
@@ -13,13 +18,22 @@ import "math"
 // of them is done with it: nothing is copied. A gate whose input and output are
 // of one type may change its input, and gets a copy of it; what it changes the
 // others do not see. Everybody else reads only, as [NewSink] says.
-func Broadcast[T any]() Dispatcher[T] {
-	return Dispatcher[T]{make: func() router[T] { return &broadcast[T]{} }}
+func Broadcast[T any](opts ...BroadcastOption) Dispatcher[T] {
+	var s slowest
+	for _, o := range opts {
+		o(&s)
+	}
+	d := Dispatcher[T]{make: func() router[T] { return &broadcast[T]{slowest: s} }}
+	if s.bad {
+		d.err = &penstock.FieldError{Field: "Slowest", Reason: fmt.Sprintf("a lag of %d events", s.lag)}
+	}
+	return d
 }
 
 // broadcast holds no events of its own: what the slowest has not asked for
 // waits in the outlet.
 type broadcast[T any] struct {
+	slowest
 	broken bool       // a selector has panicked: nothing more goes out
 	chosen []*slab[T] // what the selectors took of one offer, by edge; nil without selector
 }
@@ -45,6 +59,9 @@ func (r *broadcast[T]) want(o *outlet[T]) int {
 }
 
 func (r *broadcast[T]) flush(o *outlet[T]) (progress bool) {
+	if r.lag > 0 && len(o.edges) > 1 {
+		r.cutOff(o)
+	}
 	for o.n > 0 {
 		p := &o.pieces[0]
 		for p.from < p.to {

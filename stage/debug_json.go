@@ -49,6 +49,8 @@ type (
 		MessagesLost    int64   `json:"messages_lost"`
 		Slots           int     `json:"slots"`
 		ChildRestarts   int64   `json:"child_restarts"`
+		FilteredOut     int64   `json:"filtered_out"`
+		CutOff          int64   `json:"cut_off"`
 		Abandoned       int64   `json:"abandoned"`
 		Restarts        int64   `json:"restarts"`
 		Resumed         int64   `json:"resumed"`
@@ -97,6 +99,7 @@ func (v *debugView) JSON() any {
 			Consumers: s.Consumers,
 			Slots:     s.Slots, ChildRestarts: s.ChildRestarts, Abandoned: s.Abandoned,
 			Restarts: s.Restarts, Resumed: s.Resumed, RestartSeconds: v.restartIn(s), Failure: s.Failure,
+			FilteredOut: s.FilteredOut, CutOff: s.CutOff,
 			CallbackSeconds: v.callback(s), UserCodeSeconds: s.InUserCode.Seconds(), Goroutine: s.Executor,
 			Ended: s.Ended, Error: s.Error,
 		})

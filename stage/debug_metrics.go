@@ -57,6 +57,8 @@ var metrics = []metric{
 	stageCount("slots", "gauge", "Slots for children, or workers of a pool, over all subscriptions; held_events of them are in use.", func(s *StageStatus) int64 { return int64(s.Slots) }),
 	stageCount("child_restarts_total", "counter", "How often a child was started again.", func(s *StageStatus) int64 { return s.ChildRestarts }),
 	stageCount("abandoned_children_total", "counter", "Children that did not stop in time.", func(s *StageStatus) int64 { return s.Abandoned }),
+	stageCount("filtered_out_events_total", "counter", "Events that the dispatcher had no partition for.", func(s *StageStatus) int64 { return s.FilteredOut }),
+	stageCount("cut_off_subscriptions_total", "counter", "Subscriptions that a broadcast has cut off.", func(s *StageStatus) int64 { return s.CutOff }),
 	stageCount("consumers", "gauge", "Subscriptions that the stage serves.", func(s *StageStatus) int64 { return int64(s.Consumers) }),
 	stageMetric("user_code_seconds_total", "counter", "Time in user code that has returned, short calls by sampling.", func(_ *debugView, s *StageStatus) []debugpage.Value {
 		return debugpage.One(s.InUserCode.Seconds())

@@ -51,6 +51,9 @@ func (d *deque[T]) spans(n int) (first, second []T) {
 	return d.buf[d.head : d.head+n], nil
 }
 
+// at returns event i, in [0, len).
+func (d *deque[T]) at(i int) T { return d.buf[d.wrap(i)] }
+
 // front returns the first event. There must be one.
 func (d *deque[T]) front() *T { return &d.buf[d.head] }
 

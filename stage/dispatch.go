@@ -7,18 +7,24 @@ import (
 )
 
 // Dispatcher says which consumers of a source or a gate get an event. Make one
-// with [Greatest], [Broadcast] or [Partition], and give it to Dispatch. A
+// with [Greatest], [Broadcast], [Partition], [RoundRobin], [ConsistentHash] or, of your own, [Choose], and give it to Dispatch. A
 // Dispatcher may be given to several producers: it is a recipe and holds no
 // state.
 type Dispatcher[T any] struct {
-	make func() router[T]
-	err  error
+	make    func() router[T]
+	shuffle bool // the declared subscriptions, before the first dispatch
+	err     error
 }
 
 // Greatest returns the dispatcher that producers have from the start: each event
 // goes to one consumer, the one with the greatest open demand, and of equals to
 // the one that subscribed first; what it has not asked for spills to the next.
 func Greatest[T any]() Dispatcher[T] { return Dispatcher[T]{} }
+
+// GreatestShuffled is [Greatest] where the order among equals is one of chance:
+// the declared subscriptions are shuffled before the first event goes out. So
+// producers with the same consumers do not all begin with the first.
+func GreatestShuffled[T any]() Dispatcher[T] { return Dispatcher[T]{shuffle: true} }
 
 // A router is what a dispatcher does in one outlet, on its goroutine. It may
 // hold events of its own: they come before the outlet's pieces.
@@ -61,7 +67,7 @@ func (o *outlet[T]) dispatch(d Dispatcher[T]) {
 	if d.err != nil && o.base.err == nil {
 		o.base.err = d.err
 	}
-	o.router = nil
+	o.router, o.shuffle = nil, d.shuffle
 	if d.make != nil {
 		o.router = d.make()
 	}

@@ -83,6 +83,7 @@ type producerHalf struct {
 	sent      atomic.Int64  // events published
 	ended     atomic.Bool   // no packet will follow; set after endErr
 	endErr    error         // nil: a normal end
+	cut       bool          // ended while the producer goes on
 	reclaimed uint64        // packets whose slab went back to the producer
 	headSeen  uint64        // head as last loaded
 }
@@ -158,6 +159,9 @@ func (e *edge[T]) publish(p packet[T]) bool {
 
 // end tells the consumer that nothing more comes, in order after every packet.
 func (e *edge[T]) end(err error) {
+	if e.cut && e.ended.Load() {
+		return
+	}
 	e.endErr = err
 	e.ended.Store(true)
 	e.consumer.ring()

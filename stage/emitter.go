@@ -18,7 +18,11 @@ type Emitter[T any] struct{ s *Source[T] }
 // when the source has ended or was told to: then nothing was taken. It is a
 // *[penstock.PanicError] when a discard hook panicked, which fails the source.
 func (e *Emitter[T]) Push(events ...T) error {
-	dropped, lost, err := e.s.in.store(events)
+	ws, err := e.s.weighAll(events, e.s.failFrom)
+	if err != nil {
+		return err
+	}
+	dropped, lost, err := e.s.in.store(events, ws)
 	if err != nil {
 		return err
 	}
@@ -33,7 +37,11 @@ func (e *Emitter[T]) Push(events ...T) error {
 // and returns their number. It takes none while a PushWait waits. It never
 // blocks. The error matches [penstock.ErrClosed] as for Push.
 func (e *Emitter[T]) TryPush(events ...T) (taken int, err error) {
-	taken, err = e.s.in.tryStore(events)
+	ws, err := e.s.weighAll(events, e.s.failFrom)
+	if err != nil {
+		return 0, err
+	}
+	taken, err = e.s.in.tryStore(events, ws)
 	if taken > 0 {
 		e.added()
 	}
@@ -51,7 +59,11 @@ func (e *Emitter[T]) PushWait(ctx context.Context, events ...T) error {
 	if err := penstock.ContextError(ctx); err != nil {
 		return err
 	}
-	taken, err := e.s.in.storeWait(ctx, events, e.added)
+	ws, err := e.s.weighAll(events, e.s.failFrom)
+	if err != nil {
+		return err
+	}
+	taken, err := e.s.in.storeWait(ctx, events, ws, e.added)
 	if err != nil && taken > 0 {
 		return &penstock.PartialError{Accepted: taken, Err: err}
 	}

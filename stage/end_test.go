@@ -712,7 +712,7 @@ func checkConservation(t interface {
 	t.Helper()
 	left := int64(0)
 	for _, s := range g.Stats() {
-		if s.Kind != KindSink && s.Emitted+s.Pushed != s.Dispatched+s.Buffered+s.Discarded {
+		if s.Kind != KindSink && s.Emitted+s.Pushed != s.Dispatched+s.FilteredOut+s.Buffered+s.Discarded {
 			t.Errorf("%s: %d emitted + %d pushed, but %d dispatched + %d buffered + %d discarded",
 				s.Name, s.Emitted, s.Pushed, s.Dispatched, s.Buffered, s.Discarded)
 		}

@@ -59,6 +59,9 @@ func errTaken(what, name string) error { return fmt.Errorf("%s %q: %w", what, na
 // withdrawn. It matches context.DeadlineExceeded.
 var ErrSubscribeTimeout = fmt.Errorf("subscribe: %w", context.DeadlineExceeded)
 
+// ErrTooSlow: a broadcast has cut the subscription off, see [Slowest].
+var ErrTooSlow = errors.New("too slow for its broadcast")
+
 // Errors about the children of [Slots] and [Pool].
 var (
 	// ErrChildNotFound: no child has that number, or it has ended. It matches

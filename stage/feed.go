@@ -92,7 +92,8 @@ func (s *Source[T]) runFeed(ctx context.Context) {
 	emit := Emitter[T]{s}
 	if s.in.await(ctx) == nil {
 		err = s.feed(ctx, func(v T) bool {
-			goOn, err := s.in.put(v)
+			ws, _ := s.weighAll([]T{v}, s.failFrom) // a failure closes the intake
+			goOn, err := s.in.put(v, ws)
 			if err != nil { // the source could not wait for it
 				s.discard(1, []T{v}, s.failFrom)
 				return false

@@ -151,7 +151,7 @@ func (i *inlet[T]) takeEnd(e *edge[T]) {
 	switch {
 	case i.onCancelled != nil:
 		i.asked(e.sub, reason)
-	case reason != nil && e.mode != Temporary:
+	case reason != nil && e.mode != Temporary && !errors.Is(reason, ErrTooSlow):
 		i.inputOver = i.phase == running
 		i.finishWith(reason)
 	case reason == nil && e.mode == Permanent && !i.graph().draining.Load():

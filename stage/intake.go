@@ -23,7 +23,8 @@ import (
 type intake[T any] struct {
 	capacity int
 	policy   Policy
-	wantLost bool // dropped events must be returned, not only counted
+	wantLost bool        // dropped events must be returned, not only counted
+	heavy    *weights[T] // nil: events have no weight
 
 	size   atomic.Int64 // len(buf), to look at without the lock
 	shut   atomic.Bool  // closed, to look at without the lock
@@ -53,28 +54,38 @@ func (in *intake[T]) limit() int {
 	return in.capacity + in.open
 }
 
+// room reports whether the buffer may hold more.
+func (in *intake[T]) room() bool {
+	n := in.buf.len()
+	return n < in.limit() && (in.heavy == nil || n <= in.open || in.heavy.surplus < in.heavy.limit)
+}
+
 // store adds vs by the overflow policy. It returns how many events were
 // dropped and, when wantLost is set, those events, oldest first.
-func (in *intake[T]) store(vs []T) (dropped int, lost []T, err error) {
+// ws are their weights, nil where they have none.
+func (in *intake[T]) store(vs []T, ws []int) (dropped int, lost []T, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.closed {
 		return 0, nil, penstock.ErrClosed
 	}
 	add(&in.pushed, len(vs))
-	dropped, lost = in.keep(vs)
+	dropped, lost = in.keep(vs, ws)
 	return dropped, lost, nil
 }
 
 // keepOwn is store for the source's own surplus, which is kept also when the
 // intake was closed meanwhile.
-func (in *intake[T]) keepOwn(vs []T) (dropped int, lost []T) {
+func (in *intake[T]) keepOwn(vs []T, ws []int) (dropped int, lost []T) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.keep(vs)
+	return in.keep(vs, ws)
 }
 
-func (in *intake[T]) keep(vs []T) (dropped int, lost []T) {
+func (in *intake[T]) keep(vs []T, ws []int) (dropped int, lost []T) {
+	if in.heavy != nil {
+		return in.keepWeighed(vs, ws)
+	}
 	room := max(0, in.limit()-in.buf.len())
 	if dropped = max(0, len(vs)-room); dropped > 0 {
 		vs, lost = in.overflow(vs, dropped)
@@ -106,7 +117,7 @@ func (in *intake[T]) overflow(vs []T, dropped int) (keep, lost []T) {
 
 // tryStore adds as many of vs, from the front, as fit, and none while others
 // wait in PushWait.
-func (in *intake[T]) tryStore(vs []T) (taken int, err error) {
+func (in *intake[T]) tryStore(vs []T, ws []int) (taken int, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.closed {
@@ -115,10 +126,13 @@ func (in *intake[T]) tryStore(vs []T) (taken int, err error) {
 	if len(in.waiters) > 0 {
 		return 0, nil
 	}
-	return in.fill(vs), nil
+	return in.fill(vs, ws), nil
 }
 
-func (in *intake[T]) fill(vs []T) (taken int) {
+func (in *intake[T]) fill(vs []T, ws []int) (taken int) {
+	if in.heavy != nil {
+		return in.fillWeighed(vs, ws)
+	}
 	taken = min(len(vs), max(0, in.limit()-in.buf.len()))
 	in.buf.pushBack(vs[:taken])
 	in.size.Store(int64(in.buf.len()))
@@ -128,14 +142,14 @@ func (in *intake[T]) fill(vs []T) (taken int) {
 
 // storeWait adds all of vs, as room comes, first come first served. added is
 // called, without the lock, whenever some were added. It returns how many were.
-func (in *intake[T]) storeWait(ctx context.Context, vs []T, added func()) (taken int, err error) {
+func (in *intake[T]) storeWait(ctx context.Context, vs []T, ws []int, added func()) (taken int, err error) {
 	in.mu.Lock()
 	if in.closed {
 		in.mu.Unlock()
 		return 0, penstock.ErrClosed
 	}
 	if len(in.waiters) == 0 {
-		taken = in.fill(vs)
+		taken = in.fill(vs, ws)
 	}
 	if taken == len(vs) {
 		in.mu.Unlock()
@@ -159,7 +173,7 @@ func (in *intake[T]) storeWait(ctx context.Context, vs []T, added func()) (taken
 		case in.closed:
 			err = penstock.ErrClosed
 		default:
-			taken += in.fill(vs[taken:])
+			taken += in.fill(vs[taken:], ws[min(taken, len(ws)):])
 		}
 		if err != nil || taken == len(vs) {
 			in.leave(w)
@@ -174,16 +188,20 @@ func (in *intake[T]) storeWait(ctx context.Context, vs []T, added func()) (taken
 // put adds v, as the feed that has waited for room does, and reports whether
 // the feed is to go on at once: there is room for another one. v counts as pushed also when the intake is
 // closed: then the feed discards it.
-func (in *intake[T]) put(v T) (goOn bool, err error) {
+func (in *intake[T]) put(v T, ws []int) (goOn bool, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	add(&in.pushed, 1)
 	if in.closed {
 		return false, penstock.ErrClosed
 	}
-	in.buf.pushBack([]T{v})
+	if in.heavy != nil {
+		in.addWeighed(v, ws[0])
+	} else {
+		in.buf.pushBack([]T{v})
+	}
 	in.size.Store(int64(in.buf.len()))
-	return in.buf.len() < in.limit() && !in.halted, nil
+	return in.room() && !in.halted, nil
 }
 
 // await waits until there is room for an event, or the feed has to stop.
@@ -195,7 +213,7 @@ func (in *intake[T]) await(ctx context.Context) error {
 		if in.closed || in.halted {
 			err = penstock.ErrClosed
 		}
-		if err != nil || in.buf.len() < in.limit() {
+		if err != nil || in.room() {
 			if w != nil {
 				in.leave(w)
 			}
@@ -259,7 +277,7 @@ func (in *intake[T]) leave(w *waiter) {
 
 // wakeFirst lets the first waiter look again when there is room.
 func (in *intake[T]) wakeFirst() {
-	if len(in.waiters) > 0 && in.buf.len() < in.limit() {
+	if len(in.waiters) > 0 && in.room() {
 		select {
 		case in.waiters[0].ready <- struct{}{}:
 		default: // it has a token already
@@ -272,6 +290,10 @@ func (in *intake[T]) take(dst []T, open int) []T {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	n := min(open, in.buf.len())
+	if in.heavy != nil {
+		in.reopen(open)
+		in.heavy.of.dropFront(n)
+	}
 	if n > 0 {
 		dst = in.buf.popFront(dst, n)
 		in.size.Store(int64(in.buf.len()))
@@ -285,6 +307,9 @@ func (in *intake[T]) take(dst []T, open int) []T {
 func (in *intake[T]) setOpen(open int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if in.heavy != nil {
+		in.reopen(open)
+	}
 	in.open = open
 	in.wakeFirst()
 }
@@ -320,6 +345,10 @@ func (in *intake[T]) empty() []T {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	left := in.buf.popFront(nil, in.buf.len())
+	if h := in.heavy; h != nil {
+		h.of.dropFront(h.of.len())
+		h.surplus = 0
+	}
 	in.size.Store(0)
 	return left
 }

@@ -3,6 +3,7 @@ package stage
 import (
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 )
@@ -84,6 +85,7 @@ type outlet[T any] struct {
 	copies  bool // the router gives one event to several
 	poison  bool // tests: every free slab is cleared, so that use after return shows
 	warned  bool // of subscriptions with different max
+	shuffle bool // edges, before the first dispatch
 
 	subscribers   atomic.Int32 // len(edges), for others to look at
 	onSubscribers func(Change)
@@ -280,6 +282,9 @@ func (o *outlet[T]) warnOfMax() {
 
 // begin greets the declared subscriptions.
 func (o *outlet[T]) begin() {
+	if o.shuffle {
+		rand.Shuffle(len(o.edges), func(i, j int) { o.edges[i], o.edges[j] = o.edges[j], o.edges[i] })
+	}
 	for n := range len(o.edges) {
 		o.greet(n + 1)
 	}
@@ -297,7 +302,7 @@ func (o *outlet[T]) prune() (progress bool) {
 		switch {
 		case e.left.Load():
 			o.abandon(e)
-		case e.cancelled():
+		case e.cancelled(), e.cut:
 			o.leaving = append(o.leaving, e)
 		default:
 			kept = append(kept, e)

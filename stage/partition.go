@@ -19,6 +19,8 @@ import (
 // sum of the subscriptions' max, and the output of one call. A partition that
 // nobody takes from so holds up the others in the end.
 //
+// [PartitionTo] may say that there is no partition for an event.
+//
 // n must be positive and by not nil: Start fails otherwise. A subscription
 // without a partition, to one that does not exist ([ErrPartition]) or that has
 // a consumer ([ErrPartitionTaken]) is refused.
@@ -52,7 +54,8 @@ func partitioned[T any](n int, given bool, make1 func() *partition[T]) Dispatche
 // Invariant: queued is the sum of the queues.
 type partition[T any] struct {
 	by     func(T) int
-	byPtr  func(*T) int // or this one
+	byPtr  func(*T) int         // or this one
+	to     func(*T) (int, bool) // or this one
 	parts  []part[T]
 	queued int
 	broken bool // by has panicked: nothing more is routed
@@ -115,7 +118,7 @@ func (r *partition[T]) ownerless() (events int) {
 func (r *partition[T]) flush(o *outlet[T]) (progress bool) {
 	for o.n > 0 && !r.broken {
 		p := &o.pieces[0]
-		if r.broken = true; o.guard(func() { r.route(o, p) }) {
+		if r.broken = true; o.guard(func() { r.route(o, p) }) || p.from < p.to {
 			break
 		}
 		r.broken = false
@@ -138,6 +141,10 @@ func (r *partition[T]) flush(o *outlet[T]) (progress bool) {
 // route distributes the events of p. p.from is behind the last that was, also
 // when by panics.
 func (r *partition[T]) route(o *outlet[T], p *piece[T]) {
+	if r.to != nil {
+		r.routeTo(o, p)
+		return
+	}
 	from := p.from
 	defer func() { r.queued += p.from - from }()
 	parts, vs := r.parts, p.slab.buf[:p.to]

@@ -25,6 +25,8 @@ type Source[T any] struct {
 	release func() // ends what the pull callback has open
 
 	onDiscardEvents func([]T)
+	onDemand        func(open int)
+	demandTold      int
 	overflow        overflowLog
 
 	o         Output[T]
@@ -131,6 +133,9 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 	}
 	shut := s.in.shut.Load() // before serve: what came before the close is served
 	if s.holding.Load() && b.phase == running && ctl&ctlStop == 0 {
+		if s.onDemand != nil {
+			s.tellDemand()
+		}
 		return progress
 	}
 	progress = s.serve() || progress
@@ -145,6 +150,9 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		}
 	}
 	if b.phase != ending {
+		if s.onDemand != nil {
+			s.tellDemand()
+		}
 		return progress
 	}
 	b.closeMail()
@@ -266,8 +274,14 @@ func (s *Source[T]) collect(slab *slab[T], want int, drop bool) (emitted int) {
 	}
 	if n < len(buf) {
 		slab.dirty = s.out.clears // no consumer sees, and clears, the rest
-		dropped, lost := s.in.keepOwn(buf[n:])
-		s.discard(dropped, lost, s.out.failForGood)
+		ws, err := s.weighAll(buf[n:], func(err error) {
+			s.out.stats.discarded.Add(int64(len(buf) - n))
+			s.out.failForGood(err)
+		})
+		if err == nil {
+			dropped, lost := s.in.keepOwn(buf[n:], ws)
+			s.discard(dropped, lost, s.out.failForGood)
+		}
 	}
 	if n == 0 {
 		s.out.release(slab)

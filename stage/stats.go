@@ -8,17 +8,19 @@ type Stats struct {
 	Name string
 	Kind Kind
 
-	In         int64 // given to callbacks that returned, or panicked
-	Failed     int64 // of In: the call failed
-	Filtered   int64 // of In: an operator let it go, as it is there to do
-	Dropped    int64 // of In: an operator dropped it by its policy, or had it in hands when the stage ended; or its child was stopped
-	Held       int64 // of In: an operator has it in hands now, or a child
-	Emitted    int64 // by callbacks
-	Pushed     int64 // into a source by its emitter
-	Dispatched int64 // of Emitted and Pushed: went out, to one consumer or, by a broadcast, to all
-	Sent       int64 // to consumers; more or less than Dispatched only for a broadcast
-	Buffered   int64 // in a source's buffer, and emitted output that waits for demand
-	Discarded  int64 // dropped by the overflow policy, or held when the stage ended
+	In          int64 // given to callbacks that returned, or panicked
+	Failed      int64 // of In: the call failed
+	Filtered    int64 // of In: an operator let it go, as it is there to do
+	Dropped     int64 // of In: an operator dropped it by its policy, or had it in hands when the stage ended; or its child was stopped
+	Held        int64 // of In: an operator has it in hands now, or a child
+	Emitted     int64 // by callbacks
+	Pushed      int64 // into a source by its emitter
+	Dispatched  int64 // of Emitted and Pushed: went out, to one consumer or, by a broadcast, to all
+	Sent        int64 // to consumers; more or less than Dispatched only for a broadcast
+	Buffered    int64 // in a source's buffer, and emitted output that waits for demand
+	FilteredOut int64 // of Emitted and Pushed: the dispatcher had no partition for it
+	CutOff      int64 // subscriptions that a broadcast has cut off, see [Slowest]
+	Discarded   int64 // dropped by the overflow policy, or held when the stage ended
 
 	// Undelivered is what was sent to a consumer that left, or that was
 	// interrupted, before it had processed it. The part that a producer finds
@@ -62,6 +64,7 @@ func (b *base) snapshot() Stats {
 		Buffered: b.stats.waiting.Load(), Discarded: b.stats.discarded.Load(), Undelivered: b.stats.undelivered.Load(),
 		Restarts: b.stats.restarts.Load(), Resumed: b.stats.resumed.Load(),
 		Messages: b.stats.messages.Load(), MessagesWaiting: b.stats.letters.Load(), MessagesLost: b.stats.messagesLost.Load(),
+		FilteredOut: b.stats.filteredOut.Load(), CutOff: b.stats.cutOff.Load(),
 		ChildRestarts: b.stats.childRestarts.Load(), Abandoned: b.stats.abandoned.Load(),
 		InCallback: b.inCallback(), Ended: b.over.Load(),
 	}

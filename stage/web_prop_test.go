@@ -46,6 +46,8 @@ const (
 	toGreatest = iota
 	toAll
 	byKey
+	byTurn
+	byHash
 )
 
 type webStage struct {
@@ -252,6 +254,10 @@ func dispatcherOf(disp, n int) Dispatcher[mark] {
 		return Broadcast[mark]()
 	case byKey:
 		return Partition(n, func(v mark) int { return -v.n })
+	case byTurn:
+		return RoundRobin[mark]()
+	case byHash:
+		return ConsistentHash(func(v *mark) uint64 { return uint64(v.n % 7) })
 	}
 	return Greatest[mark]()
 }
@@ -515,7 +521,7 @@ func TestRandomWebsDeliverWhatTheyShould(t *testing.T) {
 // twice where nobody doubles it.
 func TestRandomWebsWithChurnCountEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := drawWeb(t, toGreatest, toAll, byKey)
+		w := drawWeb(t, toGreatest, toAll, byKey, byTurn, byHash)
 		w.churn = rapid.IntRange(1, 30).Draw(t, "churn")
 		b := w.weave()
 		for _, n := range b.nodes {
