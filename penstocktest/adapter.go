@@ -36,6 +36,8 @@ func Adapter(t *testing.T, open func(t *testing.T, queues int) stream.Factory) {
 		{"EmptyReadDoesNotWait", emptyRead},
 		{"WhatWasNotAcknowledgedComesAgain", comesAgain},
 		{"CheckpointIsWhereTheNextReceiverBegins", checkpoint},
+		{"WhatWasPassedIsNotAcknowledged", passedComesAgain},
+		{"EndedContextIsNoContainer", endedContext},
 		{"TokensOfOthersAreRefused", tokensOfOthers},
 		{"WaitEndsWhenDataComes", waitEnds},
 		{"ConcurrentProducersLoseNothing", concurrentProducers},
@@ -301,6 +303,59 @@ func checkpoint(t *testing.T, a *adapterRun) {
 		t.Errorf("behind the checkpoint came %q at %s, want 4 at %s", values(again), again[0].Token, all[3].Token)
 	}
 	a.shutdown(r)
+}
+
+// passedComesAgain: a container that a failed delivery passed is not among
+// those reported, so a queue with acknowledgements keeps it. A queue that is
+// read by position has no use for the report, and keeps to its checkpoint.
+func passedComesAgain(t *testing.T, a *adapterRun) {
+	q := a.mapper.Queues()[0]
+	for _, v := range []string{"1", "2", "3", "4"} {
+		a.enqueue(container(a.streamOn(q, 0), v))
+	}
+	r := a.receiver(q)
+	all := a.read(r, 4, 10)
+	if err := r.Delivered(a.ctx(), []stream.Container{all[0], all[2]}); err != nil {
+		t.Errorf("Delivered: %v", err)
+	}
+	a.shutdown(r)
+	r = a.receiver(q)
+	want := "2 4"
+	if _, ok := r.(stream.Checkpointed); ok {
+		want = "1 2 3 4"
+	}
+	if got := values(a.read(r, len(strings.Fields(want)), 10)); got != want {
+		t.Errorf("after the report of 1 and 3 came %q, want %q", got, want)
+	}
+	a.shutdown(r)
+}
+
+// endedContext: whatever a call with an ended context returns, nothing is lost
+// by it.
+func endedContext(t *testing.T, a *adapterRun) {
+	q := a.mapper.Queues()[0]
+	a.enqueue(container(a.streamOn(q, 0), "1"))
+	ended, cancel := context.WithCancel(a.ctx())
+	cancel()
+	r := a.receiver(q)
+	first, err := r.Read(ended, 10)
+	if err != nil && len(first) > 0 {
+		t.Errorf("Read with an ended context returned %d containers and an error; an agent drops them", len(first))
+	}
+	if len(first) == 0 {
+		first = a.read(r, 1, 10)
+	}
+	if got := values(first); got != "1" {
+		t.Errorf("got %q", got)
+	}
+	a.shutdown(r)
+	if err := a.adapter.Enqueue(ended, container(a.streamOn(q, 0), "2")); err == nil {
+		r = a.receiver(q)
+		if got := values(a.read(r, 2, 10)); got != "1 2" {
+			t.Errorf("Enqueue with an ended context returned nil; the queue gave %q", got)
+		}
+		a.shutdown(r)
+	}
 }
 
 func tokensOfOthers(t *testing.T, a *adapterRun) {

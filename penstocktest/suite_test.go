@@ -78,3 +78,13 @@ func TestRegistryOnDisk(t *testing.T) {
 		return s.Registry()
 	})
 }
+
+func TestVisibilityQueue(t *testing.T) {
+	penstocktest.Adapter(t, func(t *testing.T, _ int) stream.Factory {
+		q, err := stream.OpenVisibilityQueue(stream.VisibilityConfig{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	})
+}
