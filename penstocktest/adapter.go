@@ -37,6 +37,7 @@ func Adapter(t *testing.T, open func(t *testing.T, queues int) stream.Factory) {
 		{"WhatWasNotAcknowledgedComesAgain", comesAgain},
 		{"CheckpointIsWhereTheNextReceiverBegins", checkpoint},
 		{"WhatWasPassedIsNotAcknowledged", passedComesAgain},
+		{"EmptiedQueueGoesOn", emptiedQueue},
 		{"EndedContextIsNoContainer", endedContext},
 		{"TokensOfOthersAreRefused", tokensOfOthers},
 		{"WaitEndsWhenDataComes", waitEnds},
@@ -326,6 +327,26 @@ func passedComesAgain(t *testing.T, a *adapterRun) {
 	}
 	if got := values(a.read(r, len(strings.Fields(want)), 10)); got != want {
 		t.Errorf("after the report of 1 and 3 came %q, want %q", got, want)
+	}
+	a.shutdown(r)
+}
+
+// emptiedQueue: what comes after everything was acknowledged is read too, with
+// a higher token.
+func emptiedQueue(t *testing.T, a *adapterRun) {
+	q := a.mapper.Queues()[0]
+	r := a.receiver(q)
+	var last penstock.Token
+	for _, v := range []string{"1", "2", "3"} {
+		a.enqueue(container(a.streamOn(q, 0), v))
+		got := a.read(r, 1, 10)
+		if values(got) != v || v != "1" && got[0].Token.Compare(last) <= 0 {
+			t.Errorf("got %q at %s after %s, want %s", values(got), got[0].Token, last, v)
+		}
+		last = got[0].Token
+		if err := r.Delivered(a.ctx(), got); err != nil {
+			t.Errorf("Delivered: %v", err)
+		}
 	}
 	a.shutdown(r)
 }
