@@ -200,6 +200,52 @@ func TestStageListIsWhole(t *testing.T) {
 	}
 }
 
+// TestOrleansStatementsAreAnswered: every statement of the third design page has
+// a test and a word about differences.
+func TestOrleansStatementsAreAnswered(t *testing.T) {
+	const file = "docs/from-orleans.md"
+	all := rows(t, file, number)
+	numbered(t, file, all, 36)
+	for _, r := range all {
+		if len(r.cells) != 5 {
+			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))
+			continue
+		}
+		if r.cells[1] == "" || r.cells[4] == "" || !inQuotes.MatchString(r.cells[3]) {
+			t.Errorf("%s:%d: an empty cell, or no test", file, r.line)
+		}
+	}
+}
+
+// TestStreamListIsWhole: every requirement of the streams has a state; a test
+// unless it is open or has no counterpart, and otherwise a reason.
+func TestStreamListIsWhole(t *testing.T) {
+	const file = "docs/parity.md"
+	want := 1
+	for _, r := range rows(t, file, regexp.MustCompile(`^OR-[0-9]+$`)) {
+		if n := atoi(strings.TrimPrefix(r.cells[0], "OR-")); n != want {
+			t.Errorf("%s:%d: %s where %d belongs", file, r.line, r.cells[0], want)
+			want = n
+		}
+		want++
+		if len(r.cells) != 5 {
+			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))
+			continue
+		}
+		state, note := r.cells[2], r.cells[4]
+		if !slices.Contains([]string{"same", "better", "different", "n.a.", "open"}, state) {
+			t.Errorf("%s:%d: state %q", file, r.line, state)
+		}
+		without := state == "open" || state == "n.a."
+		if r.cells[1] == "" || !without && !inQuotes.MatchString(r.cells[3]) || (without || state == "different") && note == "" {
+			t.Errorf("%s:%d: no words, no test, or no reason", file, r.line)
+		}
+	}
+	if want != 166 {
+		t.Errorf("%s: the requirements of streams end before OR-%d", file, want)
+	}
+}
+
 // TestPublicBugsAreTested: every row names at least one report, by repository
 // and number, and at least one test.
 func TestPublicBugsAreTested(t *testing.T) {
@@ -248,7 +294,7 @@ func TestDocumentsSayWhereTestsRun(t *testing.T) {
 			tests[dir][string(m[1])] = string(m[0])
 		}
 	})
-	for file, least := range map[string]int{"docs/parity.md": 300, "docs/from-bufferqueue.md": 80, "docs/from-genstage-and-sluice.md": 35} {
+	for file, least := range map[string]int{"docs/parity.md": 300, "docs/from-bufferqueue.md": 80, "docs/from-genstage-and-sluice.md": 35, "docs/from-orleans.md": 40} {
 		n := 0
 		for _, r := range rows(t, file, regexp.MustCompile(`[0-9]$`)) {
 			for _, m := range saidWhere.FindAllStringSubmatch(strings.Join(r.cells, " "), -1) {
