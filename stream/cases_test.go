@@ -474,3 +474,84 @@ type alwaysSays struct{ v Verdict }
 
 func (a alwaysSays) DeliveryFailed(context.Context, Failure) Decision  { return Decision{Verdict: a.v} }
 func (a alwaysSays) SubscribeFailed(context.Context, Failure) Decision { return Decision{Verdict: a.v} }
+
+// What the cache refuses for now is kept and added later, without reading it
+// again and without delivering anything twice.
+func TestRefusedContainersAreAddedLater_OR58(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		moody := &moodyCache{refuse: 2}
+		g := newRig(t, func(g *rig, _ *agentConfig) {
+			g.newCache = func() (Cache, error) {
+				inner, err := NewSimpleCache(DefaultCapacity)
+				moody.Cache = inner
+				return moody, err
+			}
+		})
+		g.start()
+		defer g.stop()
+		c := g.subscribe("s", "sub")
+		g.feed(boxes("s", 1, 3)...)
+		g.pump()
+		want(t, "at first", c.values(), "1")
+		reads := g.receivers[0].reads()
+		g.pump() // refused again
+		want(t, "reads meanwhile", g.receivers[0].reads(), reads)
+		want(t, "progress meanwhile", g.lastProgress(), "1")
+		moody.refuse = 0
+		g.pump()
+		g.pump()
+		want(t, "in the end", c.values(), "1 2 3")
+		want(t, "progress", g.lastProgress(), "3")
+		want(t, "counted", g.stats().Read, 3)
+	})
+}
+
+// moodyCache refuses batches with a token.
+type moodyCache struct {
+	Cache
+	refuse uint64
+}
+
+func (m *moodyCache) Add(batch []Container) error {
+	for _, c := range batch {
+		if m.refuse > 0 && m.refuse == c.Token.Lo {
+			return errBoom
+		}
+	}
+	return m.Cache.Add(batch)
+}
+
+// A container that can never be kept does not keep the others out; the
+// checkpoint stays before it.
+func TestOversizedContainerKeepsNobodyOut_OR58(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, func(g *rig, _ *agentConfig) {
+			g.newCache = func() (Cache, error) {
+				inner, err := NewSimpleCache(DefaultCapacity)
+				return &strictCache{inner}, err
+			}
+		})
+		g.start()
+		defer g.stop()
+		c := g.subscribe("s", "sub")
+		g.feed(boxes("s", 1, 3)...)
+		g.pump()
+		g.pump()
+		want(t, "settled", c.values(), "1 3")
+		want(t, "progress", g.lastProgress(), "nil") // of the time before
+		if why := g.stats().Reason; !strings.Contains(why, "refused") {
+			t.Errorf("reason %q", why)
+		}
+	})
+}
+
+type strictCache struct{ Cache }
+
+func (s *strictCache) Add(batch []Container) error {
+	for _, c := range batch {
+		if c.Token.Lo == 2 {
+			return fmt.Errorf("container: %w", penstock.ErrTooLarge)
+		}
+	}
+	return s.Cache.Add(batch)
+}

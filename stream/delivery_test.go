@@ -196,9 +196,10 @@ func TestAttemptsEndAtTheLimit_ORC38(t *testing.T) {
 
 // exhaust makes a rig whose deliveries have one attempt, with an idle and a
 // busy stream: idle has 1, busy 2; then idle 3 and 4, busy 200; 3 fails once.
-func exhaust(t *testing.T, group int, verdict Verdict) (g *rig, idle, busy *scriptConsumer) {
-	g = newRig(t, func(_ *rig, c *agentConfig) {
+func exhaust(t *testing.T, cache func() (Cache, error), group int, verdict Verdict) (g *rig, idle, busy *scriptConsumer) {
+	g = newRig(t, func(g *rig, c *agentConfig) {
 		c.groupSize, c.maxDelivery = group, time.Nanosecond
+		g.newCache = cache
 	})
 	g.verdict = func(Failure) Verdict { return verdict }
 	g.start()
@@ -228,39 +229,45 @@ func exhaust(t *testing.T, group int, verdict Verdict) (g *rig, idle, busy *scri
 	return g, idle, busy
 }
 
-func TestExhaustedDeliverySkips_ORC31(t *testing.T) {
-	for group, after := range map[int]string{1: "1 4", 2: "1"} {
-		t.Run(fmt.Sprint("group ", group), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, idle, busy := exhaust(t, group, Skip)
-				defer g.stop()
-				g.pump()
-				want(t, "idle settled", idle.values(), after)
-				want(t, "busy settled", busy.values(), "2 200")
-				want(t, "progress", g.lastProgress(), "200")
-				want(t, "failures", len(g.failed()), 1)
+// bothCaches runs a test with each cache and with groups of one and of two.
+func bothCaches(t *testing.T, test func(t *testing.T, cache func() (Cache, error), group int)) {
+	for name, cache := range map[string]func() (Cache, error){
+		"simple": func() (Cache, error) { return NewSimpleCache(DefaultCapacity) },
+		"log":    func() (Cache, error) { return NewLogCache(LogCacheConfig{}) },
+	} {
+		for _, group := range []int{1, 2} {
+			t.Run(fmt.Sprint(name, ", group ", group), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { test(t, cache, group) })
 			})
-		})
+		}
 	}
 }
 
+func TestExhaustedDeliverySkips_ORC31(t *testing.T) {
+	bothCaches(t, func(t *testing.T, cache func() (Cache, error), group int) {
+		g, idle, busy := exhaust(t, cache, group, Skip)
+		defer g.stop()
+		g.pump()
+		want(t, "idle settled", idle.values(), map[int]string{1: "1 4", 2: "1"}[group])
+		want(t, "busy settled", busy.values(), "2 200")
+		want(t, "progress", g.lastProgress(), "200")
+		want(t, "failures", len(g.failed()), 1)
+	})
+}
+
 func TestExhaustedDeliveryIsRetriedAtTheNextPoll_ORC31(t *testing.T) {
-	for group, offered := range map[int]string{1: "1 3 3 4", 2: "1 3,4 3,4"} {
-		t.Run(fmt.Sprint("group ", group), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, idle, busy := exhaust(t, group, Retry)
-				defer g.stop()
-				want(t, "progress before the poll", g.lastProgress(), "2")
-				g.pump()
-				g.pump()
-				want(t, "idle offered", idle.offered(), offered)
-				want(t, "idle settled", idle.values(), "1 3 4")
-				want(t, "busy settled", busy.values(), "2 200")
-				want(t, "progress", g.lastProgress(), "200")
-				want(t, "failures", len(g.failed()), 1)
-			})
-		})
-	}
+	bothCaches(t, func(t *testing.T, cache func() (Cache, error), group int) {
+		g, idle, busy := exhaust(t, cache, group, Retry)
+		defer g.stop()
+		want(t, "progress before the poll", g.lastProgress(), "2")
+		g.pump()
+		g.pump()
+		want(t, "idle offered", idle.offered(), map[int]string{1: "1 3 3 4", 2: "1 3,4 3,4"}[group])
+		want(t, "idle settled", idle.values(), "1 3 4")
+		want(t, "busy settled", busy.values(), "2 200")
+		want(t, "progress", g.lastProgress(), "200")
+		want(t, "failures", len(g.failed()), 1)
+	})
 }
 
 func TestFaultRemovesTheSubscription_ORC33(t *testing.T) {

@@ -222,27 +222,46 @@ func (r *run) take(got []Container) {
 		}
 		batch := p.backlog[:n]
 		p.backlog = p.backlog[n:]
-		r.add(batch)
+		if refused := r.add(batch); len(refused) > 0 {
+			p.backlog = append(refused[:len(refused):len(refused)], p.backlog...)
+			return // the next turn, or the next poll, tries again
+		}
 	}
 	p.backlog = nil
 }
 
-func (r *run) add(batch []Container) {
+// add puts containers into the cache and wakes their streams. When the cache
+// refuses them it adds them one by one, so that one cannot keep the others out.
+// It returns those from the first one on that may be accepted later.
+func (r *run) add(batch []Container) (refused []Container) {
 	batch = withoutEmpty(batch)
 	if len(batch) == 0 {
-		return
+		return nil
 	}
-	if err := r.cache.Add(batch); err != nil {
-		// What the queue gave cannot be kept in order; the checkpoint stays
-		// where it is, so that the next run reads it again.
+	err := r.cache.Add(batch)
+	switch {
+	case err == nil:
+		r.stats.Read += uint64(len(batch))
+		r.read, r.hasRead = containerToken(batch[len(batch)-1].Token), true
+		r.wake(batch)
+		return nil
+	case len(batch) > 1:
+		for i := range batch {
+			if refused = r.add(batch[i : i+1]); refused != nil {
+				return batch[i:]
+			}
+		}
+		return nil
+	case errors.Is(err, penstock.ErrInvalid), errors.Is(err, penstock.ErrTooLarge):
+		// It can never be kept; the checkpoint stays where it is, so that the
+		// next run reads it again.
 		r.uncertain = true
-		r.log.Error("containers refused by the cache; the checkpoint stays until the agent is started again",
-			r.fields("containers", len(batch), "err", err)...)
-		return
+		r.log.Error("container refused by the cache; the checkpoint stays until the agent is started again",
+			r.fields("stream", batch[0].Stream.String(), "token", batch[0].Token.String(), "err", err)...)
+		return nil
 	}
-	r.stats.Read += uint64(len(batch))
-	r.read, r.hasRead = containerToken(batch[len(batch)-1].Token), true
-	r.wake(batch)
+	r.log.Warn("container refused by the cache; the next poll tries again", r.fields("token", batch[0].Token.String(), "err", err)...)
+	return batch
 }
 
 // withoutEmpty drops containers that hold no event (OR-52).
