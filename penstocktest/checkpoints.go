@@ -121,89 +121,91 @@ func queuesAreApart(t *testing.T, s stream.CheckpointStore) {
 // yet; each call stands for a receiver of its own, one after the other. Tokens
 // of the suite have Hi 0 and rising Lo, from 1 on.
 func Checkpointer(t *testing.T, open func(t *testing.T) func() stream.Checkpointer) {
-	at := func(lo uint64) penstock.Token { return penstock.Token{Lo: lo} }
 	run := func(name string, test func(t *testing.T, next func() stream.Checkpointer)) {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
-	load := func(t *testing.T, c stream.Checkpointer) (uint64, bool) {
-		t.Helper()
-		pos, ok, err := c.Load(t.Context())
-		if err != nil {
-			t.Fatalf("Load: %v", err)
-		}
-		return pos.Lo, ok
-	}
-	update := func(t *testing.T, c stream.Checkpointer, los ...uint64) {
-		t.Helper()
-		for _, lo := range los {
-			if err := c.Update(t.Context(), at(lo), time.Now()); err != nil {
-				t.Fatalf("Update to %d: %v", lo, err)
-			}
-		}
-	}
-	flush := func(t *testing.T, c stream.Checkpointer) {
-		t.Helper()
-		if err := c.Flush(t.Context()); err != nil {
-			t.Fatalf("Flush: %v", err)
-		}
-	}
 	run("NothingIsStoredAtFirst", func(t *testing.T, next func() stream.Checkpointer) {
-		if pos, ok := load(t, next()); ok {
+		if pos, ok := loadPosition(t, next()); ok {
 			t.Errorf("a checkpoint at %d before any", pos)
 		}
 	})
 	run("FlushStoresTheNewest", func(t *testing.T, next func() stream.Checkpointer) {
 		c := next()
-		load(t, c)
-		update(t, c, 3, 5, 9)
-		flush(t, c)
-		flush(t, c)
-		if pos, ok := load(t, next()); !ok || pos != 9 {
+		loadPosition(t, c)
+		updateTo(t, c, 3, 5, 9)
+		flushNow(t, c)
+		flushNow(t, c)
+		if pos, ok := loadPosition(t, next()); !ok || pos != 9 {
 			t.Errorf("the next receiver begins behind %d (%v), want 9", pos, ok)
 		}
 	})
 	run("PositionsNeverGoBack", func(t *testing.T, next func() stream.Checkpointer) {
 		c := next()
-		load(t, c)
-		update(t, c, 9, 4)
-		flush(t, c)
+		loadPosition(t, c)
+		updateTo(t, c, 9, 4)
+		flushNow(t, c)
 		c = next()
-		load(t, c)
-		update(t, c, 7)
-		flush(t, c)
-		if pos, ok := load(t, next()); !ok || pos != 9 {
+		loadPosition(t, c)
+		updateTo(t, c, 7)
+		flushNow(t, c)
+		if pos, ok := loadPosition(t, next()); !ok || pos != 9 {
 			t.Errorf("the next receiver begins behind %d (%v), want 9", pos, ok)
 		}
 	})
 	run("FlushWithoutUpdatesChangesNothing", func(t *testing.T, next func() stream.Checkpointer) {
-		flush(t, next())
-		if pos, ok := load(t, next()); ok {
+		flushNow(t, next())
+		if pos, ok := loadPosition(t, next()); ok {
 			t.Errorf("a checkpoint at %d that nobody gave", pos)
 		}
 		c := next()
-		load(t, c)
-		update(t, c, 2)
-		flush(t, c)
-		flush(t, next())
-		if pos, ok := load(t, next()); !ok || pos != 2 {
+		loadPosition(t, c)
+		updateTo(t, c, 2)
+		flushNow(t, c)
+		flushNow(t, next())
+		if pos, ok := loadPosition(t, next()); !ok || pos != 2 {
 			t.Errorf("the next receiver begins behind %d (%v), want 2", pos, ok)
 		}
 	})
 	run("EndedContextIsAnErrorOrIsDone", func(t *testing.T, next func() stream.Checkpointer) {
 		c := next()
-		load(t, c)
-		update(t, c, 1, 2)
+		loadPosition(t, c)
+		updateTo(t, c, 1, 2)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := c.Flush(ended); err == nil {
-			if pos, _ := load(t, next()); pos != 2 {
+			if pos, _ := loadPosition(t, next()); pos != 2 {
 				t.Errorf("Flush with an ended context returned nil, stored is %d", pos)
 			}
 			return
 		}
-		flush(t, c)
-		if pos, ok := load(t, next()); !ok || pos != 2 {
+		flushNow(t, c)
+		if pos, ok := loadPosition(t, next()); !ok || pos != 2 {
 			t.Errorf("after a second Flush the next receiver begins behind %d (%v), want 2", pos, ok)
 		}
 	})
+}
+
+func loadPosition(t *testing.T, c stream.Checkpointer) (lo uint64, ok bool) {
+	t.Helper()
+	pos, ok, err := c.Load(t.Context())
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return pos.Lo, ok
+}
+
+func updateTo(t *testing.T, c stream.Checkpointer, los ...uint64) {
+	t.Helper()
+	for _, lo := range los {
+		if err := c.Update(t.Context(), penstock.Token{Lo: lo}, time.Now()); err != nil {
+			t.Fatalf("Update to %d: %v", lo, err)
+		}
+	}
+}
+
+func flushNow(t *testing.T, c stream.Checkpointer) {
+	t.Helper()
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatalf("Flush: %v", err)
+	}
 }
