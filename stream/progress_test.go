@@ -42,6 +42,10 @@ func TestProgressIsTheMinimum(t *testing.T) {
 	if p := computeProgress(pending); p.certain {
 		t.Fatalf("progress %+v is certain while a stream is being registered", p)
 	}
+	unresolved := progressView{quiet: true, hasRead: true, streams: []streamView{{subs: []subView{{registered: true, unresolved: true, caughtUp: true}}}}}
+	if p := computeProgress(unresolved); p.certain {
+		t.Fatalf("progress %+v is certain while a subscription has no known position", p)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t)
 		p := computeProgress(v)
