@@ -204,7 +204,7 @@ func cycle(links []*Subscription) (name string, found bool) {
 	visit = func(b *base) bool {
 		state[b] = open
 		for _, l := range links {
-			if l.from != b || state[l.to] == closed {
+			if l.from != b || l.feedback || state[l.to] == closed {
 				continue
 			}
 			if state[l.to] == open || visit(l.to) {

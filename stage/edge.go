@@ -159,7 +159,7 @@ func (e *edge[T]) publish(p packet[T]) bool {
 
 // end tells the consumer that nothing more comes, in order after every packet.
 func (e *edge[T]) end(err error) {
-	if e.cut && e.ended.Load() {
+	if e.ended.Load() { // a failure that has overtaken, or a laggard that was cut off
 		return
 	}
 	e.endErr = err

@@ -62,7 +62,7 @@ func (g *Graph) host(b *base) (to *base) {
 }
 
 // flowOrder returns the stages so that producers come before their consumers.
-// The graph has no cycle.
+// Without its feedback the graph has no cycle.
 func (g *Graph) flowOrder() []node {
 	var order []node
 	seen := map[*base]bool{}
@@ -73,7 +73,7 @@ func (g *Graph) flowOrder() []node {
 		}
 		seen[b] = true
 		for _, l := range g.links {
-			if l.to == b {
+			if l.to == b && !l.feedback {
 				visit(l.from)
 			}
 		}

@@ -88,6 +88,7 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 		b.finishWith(nil) // without a consumer it would hold its output, and the drain, for ever
 	}
 	progress = b.hurry() || progress
+	progress = g.in.overtaken() || progress
 	g.in.rest()
 	if b.phase == running && b.paused == 0 && g.drv != nil && g.out.ready() {
 		progress = g.drive(ctx, ctl) || progress
@@ -100,6 +101,7 @@ func (g *Gate[In, Out]) turn(ctx context.Context) (progress bool) {
 		return progress
 	}
 	g.in.leave()
+	g.out.overtake()
 	b.closeMail()
 	if b.inputOver && g.out.ready() && g.rest(ctx, ctl) {
 		return true

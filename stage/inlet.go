@@ -24,13 +24,15 @@ type Inleter[T any] interface{ In() Inlet[T] }
 // inlet is the consuming half of a stage. All of it belongs to the stage's
 // goroutine.
 //
-// Invariant: live is the number of edges whose end was not taken yet.
+// Invariant: live is the number of edges, but for feedback, whose end was not
+// taken yet.
 type inlet[T any] struct {
 	*base
 	edges     []*edge[T]
 	live      int
 	first     int           // the edge that the next turn begins with
 	gone      bool          // some of edges are done
+	hasty     int           // subscriptions with FailFast, ever
 	owned     bool          // the stage asks by rules of its own, not by the window
 	ownWindow demand.Window // of its subscriptions, when Max is not 0; else they say
 
@@ -46,7 +48,12 @@ func newInlet[T any](b *base) inlet[T] { return inlet[T]{base: b} }
 // adopt takes in a subscription: the first ask follows (ST-16).
 func (i *inlet[T]) adopt(e *edge[T]) {
 	i.edges = append(i.edges, e)
-	i.live++
+	if !e.sub.feedback {
+		i.live++
+	}
+	if e.sub.hasty {
+		i.hasty++
+	}
 	if i.owned {
 		e.ask(e.window.Max())
 	} else if !e.manual {
@@ -146,8 +153,11 @@ func (i *inlet[T]) compact() {
 // its producers have, whatever the mode, so that nothing on its way is lost.
 func (i *inlet[T]) takeEnd(e *edge[T]) {
 	reason, cancelled := e.reason(), e.cancelled()
-	i.live--
 	i.drop(e, reason)
+	if e.sub.feedback { // the end of a circle is no reason for its beginning
+		return
+	}
+	i.live--
 	switch {
 	case i.onCancelled != nil:
 		i.asked(e.sub, reason)
@@ -204,7 +214,9 @@ func (i *inlet[T]) drop(e *edge[T], reason error) {
 func (i *inlet[T]) leave() {
 	for _, e := range i.edges {
 		if !e.done {
-			i.live--
+			if !e.sub.feedback {
+				i.live--
+			}
 			i.drop(e, i.cause)
 		}
 	}

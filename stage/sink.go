@@ -42,6 +42,7 @@ func (s *Sink[T]) turn(ctx context.Context) (progress bool) {
 		b.finishWith(nil)
 	}
 	progress = b.hurry()
+	progress = s.in.overtaken() || progress
 	s.in.rest()
 	if b.phase == running && b.paused == 0 {
 		progress = s.in.turn(nil, func(_ int, e *edge[T], p *packet[T]) { s.process(ctx, e, p) }) || progress

@@ -156,6 +156,7 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		return progress
 	}
 	b.closeMail()
+	s.out.overtake()
 	if s.feeding() && ctl&ctlExpired == 0 && len(s.out.edges) > 0 {
 		s.in.halt() // what it holds is still to come
 		b.expireAfterDrain()
