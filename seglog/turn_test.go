@@ -87,9 +87,10 @@ func TestTurnIsHandedToWhoWaits(t *testing.T) {
 				}
 			})
 		}
-		for range 5 {
+		for had := 0; had < 5; {
 			turn.Lock()
-			turn.Unlock() //nolint:staticcheck // to have had it is all
+			had++
+			turn.Unlock()
 		}
 		served.Store(true)
 		hogs.Wait()
