@@ -241,7 +241,7 @@ func (p *plant) run(ctx context.Context, feed func(*stage.Emitter[Reading])) err
 		stage.OnDiscard(func(n int) { dropped.Add(int64(n)) }))
 	hub := stage.Pass[Reading]("hub").Broadcast()
 	shards := stage.Pass[Reading]("shards").Dispatch(stage.Partition(4, func(r Reading) int { return int(r.Sensor) }))
-	g := stage.NewGraph()
+	g := stage.NewGraph(stage.RestForOne(stage.Backoff(100*time.Millisecond, 10*time.Second, 0.2)))
 	stage.Connect(g, readings, hub)
 	stage.Connect(g, hub, shards)
 	stage.Connect(g, hub.Out().Where(func(r Reading) bool { return r.Alarm }), audit, stage.CancelMode(stage.Temporary))
