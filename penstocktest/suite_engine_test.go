@@ -36,7 +36,9 @@ func TestCheckpointsOnDisk(t *testing.T) {
 		open := func() stream.CheckpointStore {
 			var err error
 			if s != nil {
-				err = s.Close()
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if s, err = stream.OpenStore(dir); err != nil {
 				t.Fatal(err)

@@ -153,11 +153,18 @@ func (b *base) finishWith(err error) {
 // is its way to react, and else it ends with the error. So the phase says
 // afterwards which it is.
 func (b *base) fail(err error) {
-	if b.phase == running && b.react(err) {
-		return
+	switch {
+	case b.phase == running && b.react(err):
+	case b.atRest() && b.goesOn(err): // nothing comes for which it could begin anew
+		b.resume(err)
+	default:
+		b.failForGood(err)
 	}
-	b.failForGood(err)
 }
+
+// atRest reports whether the stage is ending normally and works on what it was
+// given before its input was over. OnEnd comes later.
+func (b *base) atRest() bool { return b.phase == ending && b.inputOver && b.cause == nil && !b.own }
 
 // failForGood ends the stage with an error of its own. The graph hears of it now, in
 // the order in which stages fail: the stage may serve what it holds for a while

@@ -36,7 +36,8 @@ const (
 //
 // Where a part of a batch can be told from the rest, as in [MapConcurrent], that
 // alone has failed. In a source made with [Func], whose function can only be
-// called again, Resume counts as Restart. Failures are logged, the first at once
+// called again, Resume counts as Restart; in a stage whose input is over, and
+// which works on what it was given before, Restart counts as Resume. Failures are logged, the first at once
 // and then once per second with their number.
 func OnError(r Reaction) Option {
 	return func(s *settings) {
@@ -105,18 +106,29 @@ func (b *base) reaction(err error) Reaction {
 	return r
 }
 
+// goesOn reports whether err does not end the stage.
+func (b *base) goesOn(err error) bool {
+	r := b.reaction(err)
+	return r == Resume || r == Restart
+}
+
 // react does what the stage is to do about a failure of a callback, and reports
 // whether it goes on.
 func (b *base) react(err error) bool {
 	switch b.reaction(err) {
 	case Resume:
-		add(&b.stats.resumed, 1)
-		b.noteFailure(err)
+		b.resume(err)
 		return true
 	case Restart:
 		return b.restartLater(err)
 	}
 	return false
+}
+
+// resume counts a failure after which the stage goes on.
+func (b *base) resume(err error) {
+	add(&b.stats.resumed, 1)
+	b.noteFailure(err)
 }
 
 // noteFailure keeps and logs a failure that does not end the stage.

@@ -254,3 +254,33 @@ func TestRepanicEndsTheProcess(t *testing.T) {
 		t.Errorf("the trace does not show where the panic came from: %s", out)
 	}
 }
+
+// A call that fails when the input is over already is as little the end of its
+// stage as one before.
+func TestCallThatFailsAfterTheInputIsResumed(t *testing.T) {
+	for _, reaction := range []Reaction{Stop, Resume, Restart} {
+		bubble(t, func(t *testing.T, g *Graph) {
+			gate := MapConcurrent(2, func(_ context.Context, v int) (int, error) {
+				time.Sleep(time.Second) // by then the source has ended
+				if v == 0 {
+					return 0, errOdd
+				}
+				return v, nil
+			}, OnError(reaction))
+			sink, _ := collector[int]("sink")
+			Connect(g, finite("source", 2, false), gate)
+			Connect(g, gate, sink)
+			err := g.Run(t.Context())
+			st := g.Stats()[1]
+			if reaction == Stop {
+				if !errors.Is(err, errOdd) || st.Resumed != 0 {
+					t.Errorf("Run: %v, %+v", err, st)
+				}
+				return
+			}
+			if err != nil || st.Failed != 1 || st.Resumed != 1 || st.Emitted != 1 {
+				t.Errorf("reaction %d: Run: %v, %+v", reaction, err, st)
+			}
+		})
+	}
+}

@@ -105,8 +105,8 @@ func TestFatesOfChildren(t *testing.T) {
 
 // wild are children that do what chance says.
 type wild struct {
-	now, most, done, failed, starts atomic.Int64
-	plans                           [][]int // per event: what its runs do, the last for ever
+	done, starts atomic.Int64
+	plans        [][]int // per event: what its runs do, the last for ever
 }
 
 // What a run of a wild child does.

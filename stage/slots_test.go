@@ -257,7 +257,7 @@ func TestChildThatDoesNotStopIsAbandoned(t *testing.T) {
 		equal(t, "counts", slots.Counts(), ChildCounts{Active: 1, Terminating: 1, Total: 2})
 		time.Sleep(2*time.Second - 1)
 		equal(t, "begun before the deadline", begun.Load(), int64(2))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		equal(t, "begun after it", begun.Load(), int64(3))
 		equal(t, "told", len(told) == 1 && errors.Is(told[0], ErrAbandoned), true)
