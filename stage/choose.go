@@ -31,7 +31,9 @@ type Chooser[T any] interface {
 // Chooser says. make is called once per producer. The producer is asked for what
 // all consumers together have asked for; an event whose consumer has asked for
 // no more holds up those behind it, at most the output of one call. The events
-// of each consumer stay in order.
+// of each consumer stay in order, but for those whose consumer is cancelled at
+// the moment it is given them: others get them, behind what they were given in
+// the same moment.
 //
 // An index that does not exist fails the producer, and so does a panic. A nil
 // make is an error at Start. [RoundRobin] and [ConsistentHash] are made with it.
@@ -66,8 +68,8 @@ func (r *roundRobin[T]) Choose(_ *T, of []Candidate) int {
 // consumer, and spreads the keys evenly. When a consumer comes or leaves, only
 // the keys that it gets or had go elsewhere; one that comes back under its name
 // gets its keys back. An event whose consumer has asked for no more waits, and
-// those behind it; [Partition] has a queue for each instead. key reads *v and
-// must not keep it; nil is an error at Start.
+// those behind it; [Partition] has a queue for each instead. The events of each
+// key stay in order. key reads *v and must not keep it; nil is an error at Start.
 //
 // Each key goes to the consumer for which the hash of the key and the consumer's
 // name is the largest. The cost of an event grows with the number of consumers.

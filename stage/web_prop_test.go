@@ -164,7 +164,8 @@ type woven struct {
 	got [][]mark // per sink
 	bad atomic.Pointer[string]
 
-	subs []wovenSub
+	subs      []wovenSub
+	producers []producing
 }
 
 // wovenSub is a subscription and how to make it anew.
@@ -176,6 +177,12 @@ type wovenSub struct {
 func (w *woven) fault(format string, args ...any) {
 	s := fmt.Sprintf(format, args...)
 	w.bad.CompareAndSwap(nil, &s)
+}
+
+// producing is a producer and how it dispatches.
+type producing struct {
+	spinner
+	disp int
 }
 
 // A spinner is a producer of a web.
@@ -218,6 +225,7 @@ func (w web) weave() *woven {
 // its partition k.
 func (w *woven) join(outs []spinner, disps []int, stages []webStage, in func(i int) Inleter[mark]) {
 	for from, out := range outs {
+		w.producers = append(w.producers, producing{out, disps[from]})
 		n := consumersOf(stages, from)
 		switch s := out.(type) {
 		case *Source[mark]:
@@ -257,10 +265,12 @@ func dispatcherOf(disp, n int) Dispatcher[mark] {
 	case byTurn:
 		return RoundRobin[mark]()
 	case byHash:
-		return ConsistentHash(func(v *mark) uint64 { return uint64(v.n % 7) })
+		return ConsistentHash(hashed)
 	}
 	return Greatest[mark]()
 }
+
+func hashed(v *mark) uint64 { return uint64(v.n % 7) }
 
 func handleOf(o Outlet[mark], disp, k int, sub webSub) Outlet[mark] {
 	switch {
@@ -370,7 +380,11 @@ func (w *woven) sink(i int, p webStage) *Sink[mark] {
 // each producer (P-3), and slabs that were given back too early. It asks on
 // manual subscriptions for as many as came.
 func (w *woven) watcher(name string, in func() *inlet[mark]) func(ctx context.Context, batch []mark, p webStage) {
-	last := map[string]int{}
+	type line struct {
+		from string
+		key  int
+	}
+	last := map[line]int{}
 	return func(ctx context.Context, batch []mark, p webStage) {
 		for _, e := range in().edges {
 			sent, asked := e.sent.Load(), e.asked.Load() // in this order: asked only grows
@@ -387,10 +401,11 @@ func (w *woven) watcher(name string, in func() *inlet[mark]) func(ctx context.Co
 			if v.pad != padding {
 				w.fault("%s: a slab was cleared under it: %v", name, batch)
 			}
-			if before, ok := last[from]; ok && v.seq <= before {
+			key, ordered := w.lineOf(from, v)
+			if before, ok := last[line{from, key}]; ok && ordered && v.seq <= before {
 				w.fault("%s: event %d of %s came after %d", name, v.seq, from, before)
 			}
-			last[from] = v.seq
+			last[line{from, key}] = v.seq
 		}
 		if sub.manual {
 			sub.Ask(len(batch))
@@ -399,6 +414,24 @@ func (w *woven) watcher(name string, in func() *inlet[mark]) func(ctx context.Co
 			runtime.Gosched()
 		}
 	}
+}
+
+// lineOf returns which of a producer's events v stays in order with: with all, or
+// with those of its key. Events that go in turn, and whose consumer is cancelled
+// as it is given them, come late.
+func (w *woven) lineOf(producer string, v mark) (key int, ordered bool) {
+	for _, p := range w.producers {
+		if p.common().name != producer {
+			continue
+		}
+		switch p.disp {
+		case byTurn:
+			return 0, false
+		case byHash:
+			return int(hashed(&v)), true
+		}
+	}
+	return 0, true
 }
 
 // expected returns what each sink gets of a web without toGreatest, in any
