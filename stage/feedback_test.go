@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -12,22 +13,22 @@ import (
 type job struct{ ID, Tries int }
 
 // loop is source -> in -> work -> out; work sends jobs around until they were
-// tried three times.
-func loop(g *Graph, n int, p Policy) (*Emitter[job], func() [][]job) {
+// tried three times; each try takes each.
+func loop(g *Graph, n int, p Policy, each time.Duration, opts ...SubOption) (*Emitter[job], func() [][]job) {
 	src, emit := Push[job]("source")
 	in := Pass[job]("in")
-	work := Map(func(j job) job { j.Tries++; return j }).Broadcast()
+	work := Map(func(j job) job { time.Sleep(each); j.Tries++; return j }).Broadcast()
 	sink, got := collector[job]("sink")
 	Connect(g, src, in, Demand(4, 2))
 	Connect(g, in, work, Demand(4, 2))
 	Connect(g, work.Out().Where(func(j job) bool { return j.Tries == 3 }), sink)
-	Feedback(g, work.Out().Where(func(j job) bool { return j.Tries < 3 }), in, n, p)
+	Feedback(g, work.Out().Where(func(j job) bool { return j.Tries < 3 }), in, n, p, opts...)
 	return emit, got
 }
 
 func TestFeedbackSendsEventsAround(t *testing.T) {
 	bothWays(t, func(t *testing.T, g *Graph) {
-		emit, got := loop(g, 100, KeepFirst)
+		emit, got := loop(g, 100, KeepFirst, 0)
 		start(t, g)
 		var want []job
 		for i := range 20 {
@@ -46,12 +47,14 @@ func TestFeedbackSendsEventsAround(t *testing.T) {
 
 func TestFeedbackDropsAndNeverWaitsForItself(t *testing.T) {
 	bothWays(t, func(t *testing.T, g *Graph) {
-		emit, got := loop(g, 1, KeepFirst)
+		emit, got := loop(g, 1, KeepFirst, time.Millisecond, Demand(1, 0)) // two fit, and work gives two at a time
 		start(t, g)
+		var jobs []job
 		for i := range 500 {
-			emit.Push(job{ID: i})
+			jobs = append(jobs, job{ID: i})
 		}
-		synctest.Wait()
+		emit.Push(jobs...)
+		time.Sleep(time.Minute)
 		emit.Finish()
 		must(t, g.Wait())
 		var buffer Stats
