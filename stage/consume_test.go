@@ -3,7 +3,6 @@ package stage
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -159,7 +158,11 @@ func TestBreakingOutOfAllLeavesNothingBehind_STC106(t *testing.T) {
 		src := counter(&wants{}, 1)
 		equal(t, "add", g.Add(src), nil)
 		start(t, g)
-		before := runtime.NumGoroutine()
+		synctest.Wait()
+		before := bubbled()
+		if before < 2 {
+			t.Fatalf("%d goroutines: the source's is not counted", before)
+		}
 		for round := range 3 {
 			var got []int
 			for v, err := range src.Out().All(t.Context(), Demand(6, 2)) {
@@ -177,7 +180,7 @@ func TestBreakingOutOfAllLeavesNothingBehind_STC106(t *testing.T) {
 				}
 			}
 			equal(t, "subscribers", src.Out().Subscribers(), 0)
-			equal(t, "goroutines", runtime.NumGoroutine(), before)
+			equal(t, "goroutines", bubbled(), before)
 			equal(t, "source has ended", isOver(src.Done()), false)
 		}
 		s := stat(t, g, 0)

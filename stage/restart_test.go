@@ -508,7 +508,10 @@ func TestGivenUpGraphIsCutShortAfterItsDrain(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Graph) {
 		stuck := newLockstep[int]("stuck")
 		Connect(g, FromSlice("other", ints(0, 9)), stuck, Demand(2, 0))
-		sink := NewSink("sink", func(context.Context, []int) error { return errKilled }, RestartBy(Restarts{}.AtMost(-1, 0)))
+		sink := NewSink("sink", func(context.Context, []int) error {
+			synctest.Wait() // until the other sink holds a batch: the end would stop its source before
+			return errKilled
+		}, RestartBy(Restarts{}.AtMost(-1, 0)))
 		Connect(g, FromSlice("source", ints(0, 9)), sink)
 		began := time.Now()
 		err := g.Run(t.Context())

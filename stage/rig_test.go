@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -127,6 +129,15 @@ func bubble(t *testing.T, f func(t *testing.T, g *Graph), opts ...GraphOption) {
 		opts := append([]GraphOption{Logger(slog.New(slog.DiscardHandler)), withPoison()}, opts...)
 		f(t, NewGraph(opts...))
 	})
+}
+
+// bubbled returns how many goroutines are in the caller's bubble. Those outside,
+// of the runtime and of tests before, come and go.
+func bubbled() int {
+	buf := make([]byte, 1<<20)
+	all := string(buf[:runtime.Stack(buf, true)])
+	own, _, _ := strings.Cut(all, "]:\n") // the caller's stands first
+	return strings.Count(all, own[strings.Index(own, "synctest bubble"):]+"]:\n")
 }
 
 func equal(t *testing.T, what string, got, want any) {
