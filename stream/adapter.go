@@ -148,6 +148,10 @@ var (
 	// ErrConsumerGone: the consumer behind the seam does not exist any more.
 	// The agent unregisters its subscription.
 	ErrConsumerGone = errors.New("consumer is gone")
+	// ErrAway: the consumer behind the seam cannot be reached now, and was not
+	// given anything. What it was to be given or asked is kept, and offered
+	// again at the next poll: that is no failed attempt.
+	ErrAway = errors.New("consumer is away")
 	// ErrCacheMiss: the position asked for is no longer kept. See
 	// [CacheMissError].
 	ErrCacheMiss = errors.New("position is no longer kept")

@@ -50,6 +50,8 @@ type agentConfig struct {
 type agent struct {
 	agentConfig
 
+	requests uint64 // last number of a handshake's request, over all runs; of the current run's loop
+
 	mu      sync.Mutex
 	current *run // the last run; nil before the first start
 }

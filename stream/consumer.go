@@ -9,7 +9,8 @@ import (
 // Consumer is the seam between an agent and whoever handles the events of a
 // subscription: a handler in this process, or one across a connection. The
 // agent never calls it from its own goroutine. Both methods may fail and be
-// repeated; an error that matches [ErrConsumerGone] ends the subscription.
+// repeated; an error that matches [ErrConsumerGone] ends the subscription, one
+// that matches [ErrAway] keeps what it was called with for the next poll.
 type Consumer interface {
 	// Handshake asks where the consumer wants to start or go on. It is called
 	// when a subscription is attached and whenever it is announced again;
@@ -26,7 +27,7 @@ type Consumer interface {
 type Handshake struct {
 	Subscription SubscriptionRecord
 	Queue        QueueID
-	Request      uint64 // rises with each request for one attached subscription
+	Request      uint64 // rises with each request; never used again by the agent of the queue in this process
 }
 
 // Delivery is what an agent hands to a consumer: items of one stream in the

@@ -169,6 +169,12 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.endDelivery(d)
 		d.release()
 		r.gone(d.sub)
+	case errors.Is(err, ErrAway) && r.ctx.Err() == nil:
+		for i := range d.items {
+			d.items[i].Attempt--
+		}
+		d.err = err
+		r.keep(d)
 	case errors.Is(err, errUnattached):
 		d.err = err
 		r.keep(d)

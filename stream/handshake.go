@@ -30,6 +30,10 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 		r.endHandshake(h)
 	case errors.Is(err, errUnattached):
 		r.hold(h)
+	case errors.Is(err, ErrAway) && r.ctx.Err() == nil:
+		h.sub.again = true
+		r.retained[h.sub] = struct{}{}
+		r.endHandshake(h)
 	case r.ctx.Err() != nil: // a drain was cut: the position stays unresolved
 		r.endHandshake(h)
 	case errors.Is(err, errExpired):

@@ -24,7 +24,7 @@ type Provider struct {
 	none    *MemoryRegistry // of a provider whose subscriptions are all implicit
 
 	mu        sync.Mutex
-	consumers map[consumerKey]*localConsumer
+	consumers map[consumerKey]*attachment
 	bindings  []*binding // by name
 	running   bool
 	closed    bool
@@ -56,7 +56,7 @@ func Open(c Config) (*Provider, error) {
 			return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: fmt.Sprintf("maps to queue %s in place %d", q, i)})
 		}
 	}
-	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*localConsumer{}, none: NewMemoryRegistry()}
+	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*attachment{}, none: NewMemoryRegistry()}
 	p.manager = newManager(p)
 	return p, nil
 }
@@ -154,6 +154,16 @@ type consumerKey struct {
 	name   string
 }
 
+// attachment is a consumer that was subscribed here; each time makes one.
+type attachment struct{ consumer Consumer }
+
+func (a *attachment) get() Consumer {
+	if a == nil {
+		return nil
+	}
+	return a.consumer
+}
+
 // resolve returns the consumer of a subscription; agents call it on a worker.
 func (p *Provider) resolve(ctx context.Context, rec SubscriptionRecord) (Consumer, error) {
 	if rec.Implicit {
@@ -169,15 +179,16 @@ func (p *Provider) resolve(ctx context.Context, rec SubscriptionRecord) (Consume
 func (p *Provider) local(rec SubscriptionRecord) Consumer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]; c != nil {
-		return c
+	if a := p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]; a != nil {
+		return a.consumer
 	}
 	return nil
 }
 
-// subscribe attaches the consumer here first, then registers it; when that
-// fails, what was attached before comes back (OR-146).
-func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name string, deliver deliverFunc, o *subscribeOptions) error {
+// subscribe attaches the consumer that next makes of the one before, if there
+// was one, here first, then registers it; when that fails, what was attached
+// before comes back (OR-146).
+func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name string, o *subscribeOptions, next func(before Consumer) Consumer) error {
 	at := o.at
 	if err := p.explicitAllowed(s, name); err != nil {
 		return err
@@ -200,7 +211,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 		return fmt.Errorf("provider %q: %w", p.config.Name, penstock.ErrClosed)
 	}
 	before := p.consumers[key]
-	c := before.successor(p.config.Name, deliver, o)
+	c := &attachment{consumer: next(before.get())}
 	p.consumers[key] = c
 	p.mu.Unlock()
 	_, err := p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -114,6 +115,8 @@ func (h *holder) words(now time.Time) string {
 		return who + "has containers that were not delivered yet"
 	case len(d.items) == 0:
 		return who + "the filter is busy"
+	case d == h.sub.kept && errors.Is(d.err, ErrAway):
+		return who + fmt.Sprintf("%d events are offered again at the next poll: %v", len(d.items), d.err)
 	case d == h.sub.kept:
 		return who + fmt.Sprintf("%d events failed and are offered again at the next poll: %v", len(d.items), d.err)
 	case d.err != nil:

@@ -192,7 +192,10 @@ func (s *Stream[T]) Subscribe(ctx context.Context, name string, h penstock.Handl
 	case o.recover != nil:
 		err = &penstock.FieldError{Field: "options", Reason: "Recover is for bindings"}
 	default:
-		err = s.provider.subscribe(ctx, s.id, name, deliverTo(s.codec, h), &o)
+		err = s.provider.subscribe(ctx, s.id, name, &o, func(before Consumer) Consumer {
+			c, _ := before.(*localConsumer)
+			return c.successor(s.provider.config.Name, deliverTo(s.codec, h), &o)
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribe %q to stream %s: %w", name, s.id, err)

@@ -68,7 +68,8 @@ func (r *run) announcedAgain(sub *subscription, rec SubscriptionRecord) {
 // (OR-78).
 func (r *run) requestHandshake(sub *subscription) {
 	r.busy[sub.entry] = struct{}{}
-	sub.request++
+	r.requests++
+	sub.request = r.requests
 	sub.unresolved = true
 	sub.again, sub.notBefore, sub.missed = false, time.Time{}, nil
 	if sub.supersede != nil {
