@@ -116,6 +116,9 @@ func newBase(name string, kind Kind, opts []Option) *base {
 	if b.drains && kind == KindSink && !b.crew {
 		b.invalid("Drain", "is not for a sink, which holds nothing")
 	}
+	if b.owns && (kind != KindSink || b.crew) {
+		b.invalid("Owned", "is for sinks, and not for pools and slots")
+	}
 	b.checkChildren()
 	return b
 }

@@ -151,16 +151,20 @@ func TestOnDiscardEventsGetsWhatWasDropped_STC58(t *testing.T) {
 		{KeepLast, [][]string{{"1", "2"}, {"3", "4"}, {"5"}, {"6", "7", "8", "9", "10"}}, [][]string{nil, {"1"}, {"2"}, {"3", "4", "5", "6", "7"}}},
 		{KeepFirst, [][]string{{"1", "2"}, {"3", "4"}, {"5"}, {"6", "7", "8", "9", "10"}}, [][]string{nil, {"4"}, {"5"}, {"6", "7", "8", "9", "10"}}},
 	} {
-		var got []string
-		src, emit := Push[string]("push", Buffer(3, c.policy))
-		src.OnDiscardEvents(func(lost []string) { got = append(got, lost...) })
-		for i, p := range c.push {
-			got = nil
-			if err := emit.Push(p...); err != nil {
-				t.Error(err)
+		bubble(t, func(t *testing.T, g *Graph) {
+			var got []string
+			src, emit := Push[string]("push", Buffer(3, c.policy))
+			src.OnDiscardEvents(func(lost []string) { got = append(got, lost...) })
+			Connect(g, src, newLockstep[string]("sink"), Manual())
+			start(t, g)
+			for i, p := range c.push {
+				got = nil
+				if err := emit.Push(p...); err != nil {
+					t.Error(err)
+				}
+				equal(t, fmt.Sprintf("%v: dropped by push %d, when it returns", c.policy, i), got, c.want[i])
 			}
-			equal(t, fmt.Sprintf("%v: dropped by push %d, when it returns", c.policy, i), got, c.want[i])
-		}
+		})
 	}
 }
 

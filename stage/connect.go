@@ -72,6 +72,8 @@ func connect[T any](g *Graph, s *Subscription, f Outlet[T], o *outlet[T], i *inl
 		return s
 	}
 	o.poison = g.poison
+	o.once = g.once
+	e.clears = e.clears || g.once
 	s.edge = e
 	s.admit = func() error { return o.adopt(e) }
 	s.adopt = func() { i.adopt(e) }

@@ -161,6 +161,15 @@ func TestMaxAloneHasThreeQuartersAsMin_STC16(t *testing.T) {
 		if s.subscription.err != nil || s.window.Max() != demandMax || s.window.Min() != demandMin {
 			t.Errorf("Max(%d): %d/%d, %v; want min %d", demandMax, s.window.Max(), s.window.Min(), s.subscription.err, demandMin)
 		}
+		bubble(t, func(t *testing.T, g *Graph) { // accepted, and batches of max - min
+			var w wants
+			sink := newLockstep[int]("sink")
+			Connect(g, counter(&w, 1), sink, Max(demandMax))
+			start(t, g)
+			synctest.Wait()
+			equal(t, "first want", w.all(), []int{demandMax})
+			equal(t, "first batch", sink.all(), [][]int{ints(0, demandMax-demandMin)})
+		})
 	}
 	if s := newSubscription([]SubOption{Max(0)}); !errors.Is(s.subscription.err, ErrInvalidDemand) {
 		t.Errorf("Max(0): %v, want ErrInvalidDemand", s.subscription.err)

@@ -20,7 +20,8 @@ type slab[T any] struct {
 	buf    []T
 	refs   int
 	dirty  bool // holds events that no consumer has cleared
-	spoilt bool // an error may refer to it: it is not used again
+	spoilt bool // an error may refer to it, or a sink owns it: it is not used again
+	users  users
 }
 
 // A packet is one delivery: the events [from, to) of a slab. whole says that
@@ -251,9 +252,9 @@ func (e *edge[T]) advance(p *packet[T], n int) (ask int) {
 	return e.window.Took(n)
 }
 
-// skip is took for events of a call that panicked and whose stage goes on: what
-// it panicked with may refer to them, so they are not cleared and their slab is
-// not used again.
+// skip is took for events of a call that panicked and whose stage goes on, or of
+// a sink that keeps what it gets: what the call panicked with, or the sink, may
+// refer to them, so they are not cleared and their slab is not used again.
 func (e *edge[T]) skip(p *packet[T], n int) (ask int) {
 	switch {
 	case p.shared && e.changes:

@@ -40,6 +40,7 @@ type Graph struct {
 	restarts      Restarts // of all stages
 	log           *slog.Logger
 	poison        bool          // tests: see outlet.poison
+	once          bool          // Poison was given
 	clock         *seglog.Clock // coarse; see base.enter
 
 	draining  atomic.Bool // ends of producers are no reason to stop before the last
@@ -242,6 +243,7 @@ func (g *Graph) watch(ctx context.Context) {
 	}
 	<-g.idle
 	g.wg.Wait()
+	g.lookForWrites()
 	g.clock.Stop()
 	g.cancel(nil)
 	g.mu.Lock()

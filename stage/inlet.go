@@ -37,6 +37,7 @@ type inlet[T any] struct {
 	ownWindow demand.Window // of its subscriptions, when Max is not 0; else they say
 
 	changes bool // the callback may change what it gets
+	keeps   bool // and keep it, see Owned
 
 	swap         func(*slab[T]) *slab[T] // of the gate whose input it is; see edge
 	onSubscribed func(*Subscription)
@@ -229,7 +230,7 @@ func (i *inlet[T]) passed(e *edge[T], p *packet[T], n int, panicked bool) (ask i
 	case panicked && i.phase != running:
 		e.spoil(n)
 		return 0
-	case panicked:
+	case panicked, i.keeps:
 		ask = e.skip(p, n)
 	default:
 		ask = e.took(p, n)

@@ -57,6 +57,7 @@ type settings struct {
 	drains        bool   // Drain was given
 	untilLeft     bool   // UntilLastLeaves was given
 	holds         bool   // AccumulateDemand was given
+	owns          bool   // Owned was given
 	onDiscard     func(int)
 	init          func(context.Context) error
 	restarts      *Restarts // nil: the graph's

@@ -84,6 +84,8 @@ type outlet[T any] struct {
 	clears  bool
 	copies  bool // the router gives one event to several
 	poison  bool // tests: every free slab is cleared, so that use after return shows
+	once    bool // every slab is used once, see Poison
+	retired []*slab[T]
 	warned  bool // of subscriptions with different max
 	shuffle bool // edges, before the first dispatch
 
@@ -213,6 +215,9 @@ func (o *outlet[T]) reclaim(e *edge[T]) {
 		if p.spoilt {
 			p.slab.spoilt, p.spoilt = true, false
 		}
+		if o.once {
+			p.slab.users.add(e.sub.to.name)
+		}
 		o.release(p.slab)
 		p.slab = nil
 	}
@@ -222,6 +227,10 @@ func (o *outlet[T]) reclaim(e *edge[T]) {
 func (o *outlet[T]) release(s *slab[T]) {
 	s.refs--
 	if s.refs > 0 || s.spoilt {
+		return
+	}
+	if o.once {
+		o.retire(s)
 		return
 	}
 	if s.dirty || o.poison {

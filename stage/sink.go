@@ -25,6 +25,7 @@ func NewSink[T any](name string, f func(ctx context.Context, in []T) error, opts
 	b := newBase(name, KindSink, opts)
 	b.callback(f != nil)
 	s := &Sink[T]{in: newInlet[T](b), f: f}
+	s.in.keeps, s.in.changes = b.owns, b.owns
 	b.self = s
 	return s
 }

@@ -101,6 +101,9 @@ func newRequest[T any](ctx context.Context, from Outleter[T], to Inleter[T], opt
 	}
 	rule := i.rule(&s.subscription)
 	e := newEdge(f, o, i, s)
+	if g := o.graph(); g != nil {
+		e.clears = e.clears || g.once
+	}
 	if err := s.enter(e, rule); err != nil {
 		return nil, err
 	}
@@ -167,6 +170,7 @@ func (r *request[T]) accept() error {
 		return ErrProducerNotAlive
 	}
 	r.o.poison = r.o.graph().poison
+	r.o.once = r.o.graph().once
 	r.o.prune() // a newcomer may take the place of one who has left
 	return r.o.adopt(r.e)
 }
