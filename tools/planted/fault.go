@@ -187,8 +187,24 @@ func (f *Fault) validate() error {
 // reads it. An edit whose old snippet does not occur exactly once is an error:
 // the product has moved on and the fault must follow it.
 func (f *Fault) Apply(root, dir string) (overlay map[string]string, err error) {
-	changed := map[string]string{} // by path
+	texts, err := f.texts(root)
+	if err != nil {
+		return nil, err
+	}
 	overlay = map[string]string{}
+	for path, text := range texts {
+		out := filepath.Join(dir, fmt.Sprintf("%d_%s", len(overlay), filepath.Base(path)))
+		if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+		overlay[path] = out
+	}
+	return overlay, nil
+}
+
+// texts returns the changed files below root, by path.
+func (f *Fault) texts(root string) (map[string]string, error) {
+	changed := map[string]string{}
 	for i, e := range f.Edits {
 		path := filepath.Join(root, filepath.FromSlash(e.File))
 		text, ok := changed[path]
@@ -203,12 +219,6 @@ func (f *Fault) Apply(root, dir string) (overlay map[string]string, err error) {
 			return nil, fmt.Errorf("edit %d: the old snippet occurs %d times in %s, must be once", i+1, n, e.File)
 		}
 		changed[path] = strings.Replace(text, e.Old, e.New, 1)
-		overlay[path] = filepath.Join(dir, fmt.Sprintf("%d_%s", len(overlay), filepath.Base(path)))
 	}
-	for path, text := range changed {
-		if err := os.WriteFile(overlay[path], []byte(text), 0o644); err != nil {
-			return nil, err
-		}
-	}
-	return overlay, nil
+	return changed, nil
 }

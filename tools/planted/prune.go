@@ -15,8 +15,8 @@ import (
 
 // The tests of a package take several times as long to compile as what they
 // test, and a fault needs one of them. So the others are blanked out: every
-// top-level declaration of the test files that neither the test nor TestMain
-// leads to by name. What is left stands on its old lines.
+// top-level declaration of the test files that neither the tests nor TestMain
+// lead to by name. What is left stands on its old lines.
 //
 // A name is taken for every declaration so called, whatever its scope, so too
 // much may be left and never too little; a package that does not compile
@@ -45,9 +45,9 @@ type declaration struct {
 	decl ast.Decl
 }
 
-// prune writes into dir what the test needs of the test files of the package in
+// prune writes into dir what the tests need of the test files of the package in
 // folder, and returns the overlay that puts it in their place.
-func prune(folder, test, dir string) (overlay map[string]string, err error) {
+func prune(folder, dir string, tests ...string) (overlay map[string]string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
 		return nil, err
@@ -59,12 +59,14 @@ func prune(folder, test, dir string) (overlay map[string]string, err error) {
 		}
 	}
 	p.index()
-	if len(p.by[test]) == 0 {
-		return nil, fmt.Errorf("no test file of %s declares %s", folder, test)
+	for _, test := range tests {
+		if len(p.by[test]) == 0 {
+			return nil, fmt.Errorf("no test file of %s declares %s", folder, test)
+		}
+		p.need(test)
 	}
-	for _, name := range []string{test, "TestMain", "init"} {
-		p.need(name)
-	}
+	p.need("TestMain")
+	p.need("init")
 	for len(p.queue) > 0 {
 		name := p.queue[0]
 		p.queue = p.queue[1:]

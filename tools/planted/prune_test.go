@@ -41,7 +41,7 @@ func TestMain(m *testing.M) { m.Run() }
 			t.Fatal(err)
 		}
 	}
-	overlay, err := prune(folder, "TestOne", out)
+	overlay, err := prune(folder, out, "TestOne")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestMain(m *testing.M) { m.Run() }
 			t.Errorf("%q is there: %v, want %v", text, got, want)
 		}
 	}
-	if _, err := prune(folder, "TestNone", out); err == nil {
+	if _, err := prune(folder, out, "TestOne", "TestNone"); err == nil {
 		t.Error("a test that is not there is no error")
 	}
 }

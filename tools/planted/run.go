@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/tools/internal/repo"
@@ -32,17 +33,20 @@ type Result struct {
 	Outcome string  `json:"result"`
 	How     string  `json:"how,omitempty"` // how the test failed: failed, panic or timeout
 	Reason  string  `json:"reason,omitempty"`
-	Whole   bool    `json:"whole,omitempty"` // compiled with every test of the package
+	Alone   bool    `json:"alone,omitempty"` // compiled by itself, not behind a switch
+	Whole   bool    `json:"whole,omitempty"` // compiled by itself, with every test of the package
 	Seconds float64 `json:"seconds"`
 }
 
-// Runner runs planted faults one after the other. It is not safe for
-// concurrent use; several runners may run beside each other, as long as no two
-// of them run the same test.
+// Runner runs planted faults. It is safe for concurrent use, as long as no two
+// faults of the same test run at a time.
 type Runner struct {
-	repo  *repo.Repo
-	dir   string           // for binaries and changed files
-	tests map[string]*test // by module, package and name
+	repo *repo.Repo
+	dir  string // for binaries and changed files
+
+	mu       sync.Mutex
+	switched map[string]*switched // by module and package
+	tests    map[string]*test     // compiled by itself, by module, package and name
 }
 
 // test is a test without a fault.
@@ -53,15 +57,18 @@ type test struct {
 
 // NewRunner returns a runner that keeps its files in dir.
 func NewRunner(r *repo.Repo, dir string) *Runner {
-	return &Runner{repo: r, dir: dir, tests: map[string]*test{}}
+	return &Runner{repo: r, dir: dir, switched: map[string]*switched{}, tests: map[string]*test{}}
 }
 
 // Run plants one fault and says what became of it.
 func (r *Runner) Run(ctx context.Context, f Fault) Result {
 	start := time.Now()
 	result := Result{Fault: f.Name, Claim: f.Claim, Test: f.Package + " " + f.Test}
-	how, err := r.plant(ctx, f)
-	if t := r.tests[f.Key()]; t != nil {
+	how, err := r.turnOn(ctx, f)
+	if err != nil && ctx.Err() == nil {
+		result.Alone = true
+		how, err = r.plant(ctx, f)
+		t, _ := r.known(f)
 		result.Whole = t.pruned == nil
 	}
 	switch {
@@ -74,6 +81,17 @@ func (r *Runner) Run(ctx context.Context, f Fault) Result {
 	}
 	result.Seconds = float64(time.Since(start).Milliseconds()) / 1000
 	return result
+}
+
+// known returns what is known of the fault's test compiled by itself.
+func (r *Runner) known(f Fault) (t *test, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t, known = r.tests[f.Key()]; !known {
+		t = &test{}
+		r.tests[f.Key()] = t
+	}
+	return t, known
 }
 
 var errPassed = errors.New("passed")
@@ -107,25 +125,23 @@ func (r *Runner) plant(ctx context.Context, f Fault) (how string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("with the fault: %w", err)
 	}
-	return r.test(ctx, m, f, binary)
+	return r.test(ctx, m, f, binary, "")
 }
 
 // clean makes sure, once per test, that it runs and passes without a fault, and
 // finds out whether it compiles without the other tests of its package.
 func (r *Runner) clean(ctx context.Context, m repo.Module, f Fault) *test {
-	t, known := r.tests[f.Key()]
+	t, known := r.known(f)
 	if known {
 		return t
 	}
-	t = &test{}
-	r.tests[f.Key()] = t
 	dir, err := os.MkdirTemp(r.dir, "clean")
 	if err != nil {
 		t.err = err
 		return t
 	}
 	var binary string
-	if t.pruned, err = prune(filepath.Join(m.Dir, filepath.FromSlash(f.Package)), f.Test, dir); err == nil {
+	if t.pruned, err = prune(filepath.Join(m.Dir, filepath.FromSlash(f.Package)), dir, f.Test); err == nil {
 		binary, err = r.build(ctx, m, f, dir, t.pruned)
 	}
 	if err != nil {
@@ -135,7 +151,7 @@ func (r *Runner) clean(ctx context.Context, m repo.Module, f Fault) *test {
 			return t
 		}
 	}
-	how, err := r.test(ctx, m, f, binary)
+	how, err := r.test(ctx, m, f, binary, "")
 	switch {
 	case err == nil:
 		t.err = fmt.Errorf("%s fails (%s)", f.Test, how)
@@ -161,11 +177,12 @@ func (r *Runner) build(ctx context.Context, m repo.Module, f Fault, dir string, 
 	return binary, err
 }
 
-// test runs the one test of a test binary where go test would run it.
-func (r *Runner) test(ctx context.Context, m repo.Module, f Fault, binary string) (how string, err error) {
+// test runs the one test of a test binary where go test would run it, with the
+// fault of that name turned on when it has switches.
+func (r *Runner) test(ctx context.Context, m repo.Module, f Fault, binary, on string) (how string, err error) {
 	cmd := exec.CommandContext(ctx, binary, "-test.run=^"+f.Test+"$", "-test.v", "-test.count=1", "-test.timeout="+f.Limit.String())
 	cmd.Dir = filepath.Join(m.Dir, filepath.FromSlash(f.Package))
-	cmd.Env = repo.Env()
+	cmd.Env = append(repo.Env(), switchVariable+"="+on)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	defer sweep(filepath.Join(cmd.Dir, "testdata", "rapid", f.Test))()

@@ -61,8 +61,9 @@ func run(ctx context.Context, dir string, list bool, beside int, names []string,
 	return plant(ctx, r, faults, beside, w)
 }
 
-// plant runs the faults, those of one test one after the other and the tests
-// beside each other, and writes each result when it is there.
+// plant compiles the faults of each package, runs those of one test one after
+// the other and the tests beside each other, and writes each result when it is
+// there.
 func plant(ctx context.Context, r *repo.Repo, faults []planted.Fault, beside int, w io.Writer) error {
 	if len(faults) == 0 {
 		return errors.New("no faults")
@@ -72,29 +73,22 @@ func plant(ctx context.Context, r *repo.Repo, faults []planted.Fault, beside int
 		return err
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
-	groups := byTest(faults)
+	runner := planted.NewRunner(r, temp)
+	each(ctx, beside, by(faults, func(f planted.Fault) string { return f.Module + " " + f.Package }), func(g []planted.Fault) {
+		if err := runner.Share(ctx, g); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(os.Stderr, "planted: %s: its faults are compiled one by one: %v\n", g[0].Package, err)
+		}
+	})
 	results := make(chan planted.Result, len(faults))
-	work := make(chan []planted.Fault, len(groups))
-	for _, g := range groups {
-		work <- g
-	}
-	close(work)
-	var running sync.WaitGroup
-	for range min(max(1, beside), len(groups)) {
-		running.Go(func() { // ends with the work or ctx; waited for by the next
-			runner := planted.NewRunner(r, temp)
-			for g := range work {
-				for _, f := range g {
-					if result := runner.Run(ctx, f); ctx.Err() == nil {
-						results <- result
-					}
+	go func() { // ends with the faults or ctx; the report below waits for it
+		defer close(results)
+		each(ctx, beside, by(faults, func(f planted.Fault) string { return f.Key() }), func(g []planted.Fault) {
+			for _, f := range g {
+				if result := runner.Run(ctx, f); ctx.Err() == nil {
+					results <- result
 				}
 			}
 		})
-	}
-	go func() { // ends with the workers; the loop below waits for it
-		running.Wait()
-		close(results)
 	}()
 	bad, err := report(results, w)
 	switch {
@@ -106,6 +100,28 @@ func plant(ctx context.Context, r *repo.Repo, faults []planted.Fault, beside int
 		return fmt.Errorf("%d of %d faults were not caught", bad, len(faults))
 	}
 	return nil
+}
+
+// each calls f for every group, for several at a time, until all are done or
+// ctx has ended.
+func each(ctx context.Context, beside int, groups [][]planted.Fault, f func([]planted.Fault)) {
+	work := make(chan []planted.Fault, len(groups))
+	for _, g := range groups {
+		work <- g
+	}
+	close(work)
+	var running sync.WaitGroup
+	for range min(max(1, beside), len(groups)) {
+		running.Go(func() { // ends with the work or ctx; waited for by the next
+			for g := range work {
+				if ctx.Err() != nil {
+					return
+				}
+				f(g)
+			}
+		})
+	}
+	running.Wait()
 }
 
 // report writes the results until there are no more, and counts those that are
@@ -122,18 +138,18 @@ func report(results <-chan planted.Result, w io.Writer) (bad int, err error) {
 	return bad, err
 }
 
-// byTest puts the faults that one test must notice together. Tests of packages
-// with more faults come first, so that the long ones do not stand at the end.
-func byTest(faults []planted.Fault) [][]planted.Fault {
+// by puts the faults with the same key together. Those of packages with more
+// faults come first, so that the long ones do not stand at the end.
+func by(faults []planted.Fault, key func(planted.Fault) string) [][]planted.Fault {
 	var groups [][]planted.Fault
 	at := map[string]int{}
 	in := map[string]int{}
 	for _, f := range faults {
 		in[f.Package]++
-		i, ok := at[f.Key()]
+		i, ok := at[key(f)]
 		if !ok {
 			i = len(groups)
-			at[f.Key()] = i
+			at[key(f)] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], f)

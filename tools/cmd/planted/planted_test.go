@@ -23,10 +23,10 @@ func TestFaultsAreChosenByName(t *testing.T) {
 }
 
 func TestFaultsOfOneTestStayTogether(t *testing.T) {
-	got := byTest([]planted.Fault{
+	got := by([]planted.Fault{
 		{Name: "a", Package: "./p", Test: "TestA"}, {Name: "b", Package: "./q", Test: "TestA"},
 		{Name: "c", Package: "./q", Test: "TestB"}, {Name: "d", Package: "./q", Test: "TestA"},
-	})
+	}, func(f planted.Fault) string { return f.Key() })
 	var names string
 	for _, g := range got {
 		for _, f := range g {
