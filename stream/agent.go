@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/debugpage"
 )
 
 // agentConfig is what an agent needs to know; all fields are set except trace.
@@ -25,7 +26,9 @@ type agentConfig struct {
 	failure         FailureHandler
 	deadLetter      func(context.Context, ...penstock.Envelope) error // nil: none
 	rewindable      bool
-	tokenCheck      func(penstock.Token) error // whether the adapter gave it out
+	tokenCheck      func(penstock.Token) error                           // whether the adapter gave it out
+	unread          func(read penstock.Token, known bool) (uint64, bool) // nil: the adapter cannot tell
+	hub             *hub                                                 // who wants to hear; may be nil
 	groupSize       int
 	poll            time.Duration
 	pollOffset      time.Duration // of the first poll
@@ -50,13 +53,19 @@ type agentConfig struct {
 type agent struct {
 	agentConfig
 
-	requests uint64 // last number of a handshake's request, over all runs; of the current run's loop
+	requests uint64  // last number of a handshake's request, over all runs; of the current run's loop
+	silence  silence // what the watchdog has found
+	meter    debugpage.Meter
 
 	mu      sync.Mutex
 	current *run // the last run; nil before the first start
 }
 
-func newAgent(c agentConfig) *agent { return &agent{agentConfig: c} }
+func newAgent(c agentConfig) *agent {
+	a := &agent{agentConfig: c}
+	a.meter.Start(time.Now(), 0, 0)
+	return a
+}
 
 func (a *agent) last() *run {
 	a.mu.Lock()
@@ -94,6 +103,7 @@ func (a *agent) start(ctx context.Context) error {
 	a.mu.Lock()
 	a.current = r
 	a.mu.Unlock()
+	a.tell(AgentStarted, Diagnostic{})
 	// The run's event loop: stop ends it and waits for it on r.done.
 	go r.loop()
 	return nil

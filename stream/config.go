@@ -69,6 +69,7 @@ type Config struct {
 	DeliveryBackoff Backoff       // Exponential 1 s to 30 s, step 1 s
 	ReadBackoff     Backoff       // Exponential 10 s to 20 s, step 1 s
 	Drain           time.Duration // 25 s; how long Run lets accepted work end
+	Silence         time.Duration // 10 s; the watchdog names an agent, or its receiver, that does not answer for so long
 	Logger          *slog.Logger  // nil means slog.Default()
 
 	// Rand returns a random number in [0, n); it spreads the first polls. Nil
@@ -103,7 +104,7 @@ func (c *Config) validate() error {
 	}{
 		{"Poll", &c.Poll, 100 * time.Millisecond}, {"InitTimeout", &c.InitTimeout, 5 * time.Second},
 		{"ShutdownTimeout", &c.ShutdownTimeout, 30 * time.Second}, {"Inactivity", &c.Inactivity, 30 * time.Minute},
-		{"Drain", &c.Drain, 25 * time.Second}, {"MaxDeliveryTime", &c.MaxDeliveryTime, time.Minute},
+		{"Drain", &c.Drain, 25 * time.Second}, {"Silence", &c.Silence, 10 * time.Second}, {"MaxDeliveryTime", &c.MaxDeliveryTime, time.Minute},
 	} {
 		if *f.value < 0 && (f.name != "MaxDeliveryTime" || *f.value != NoLimit) {
 			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%v is negative", *f.value)}

@@ -51,6 +51,7 @@ func (r *run) deliver(sub *subscription) {
 	}
 	next, more := sub.cursor.Peek()
 	if !more {
+		r.drained(sub)
 		return
 	}
 	d := &delivery{sub: sub, cursor: sub.cursor, safe: next.Before, hasSafe: next.HasBefore, release: sub.cursor.Protect(), sifted: r.filter == nil}
@@ -132,6 +133,7 @@ func (r *run) tryDeliver(d *delivery) {
 	rec, n := d.sub.rec, d.attempts
 	offer := Delivery{Subscription: rec, Queue: r.queue, Request: d.request, Items: d.items}
 	d.attempts++
+	d.sub.offered, d.sub.fresh = d.items[len(d.items)-1].Token, true
 	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
 		if n > 0 {
 			if err := sleep(ctx, r.deliveryBackoff.Next(n-1), d.stop); err != nil {
@@ -181,7 +183,7 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 	case err == nil && answer.Rewind.Kind != PositionNone:
 		r.rewound(d, answer.Rewind)
 	case err == nil && len(answer.Failed) == 0:
-		r.stats.Delivered += uint64(len(d.items))
+		r.countSettled(d, len(d.items))
 		r.settled(d)
 	case errors.Is(err, errExpired):
 		r.deliveryFailed(d)
@@ -189,6 +191,15 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.cut(d)
 	default:
 		r.attemptFailed(d, answer, err)
+	}
+}
+
+// countSettled counts events that their consumer has settled.
+func (r *run) countSettled(d *delivery, n int) {
+	r.stats.Delivered += uint64(n)
+	d.sub.settled += uint64(n)
+	if n > 0 {
+		r.tellOf(d.sub, Delivered, Diagnostic{Token: d.sub.offered, Events: n})
 	}
 }
 
@@ -200,8 +211,9 @@ func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
 	} else if err = d.keepFailed(answer.Failed); err != nil {
 		d.err = err
 	}
-	r.stats.Delivered += uint64(before - len(d.items))
+	r.countSettled(d, before-len(d.items))
 	r.stats.Failed += uint64(len(d.items))
+	r.tellOf(d.sub, DeliveryFailed, Diagnostic{Token: d.items[0].Token, Events: len(d.items), Err: d.err})
 	r.log.Warn("delivery failed; trying again", r.about(d.sub, "attempt", d.attempts, "events", len(d.items),
 		"token", d.items[0].Token.String(), "err", d.err)...)
 	r.tryDeliver(d)

@@ -95,6 +95,7 @@ func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 	}
 	r.log.Error("delivery given up", r.about(d.sub, "verdict", decided.Verdict.String(), "events", len(d.items),
 		"token", d.items[0].Token.String(), "attempts", d.items[0].Attempt, "reason", decided.Reason, "err", d.err)...)
+	r.tellOf(d.sub, DeliveryGivenUp, Diagnostic{Token: d.items[0].Token, Events: len(d.items), Err: d.err})
 	switch decided.Verdict {
 	case Skip:
 		r.skip(d)

@@ -64,8 +64,7 @@ func (r *run) finish() {
 	r.lastReport(receiverJob{done: r.pumping.purged, mark: mark})
 	r.closeReceiver()
 	r.unregisterAll()
-	r.stats = r.snapshot()
-	r.stats.Running, r.stats.Cached, r.stats.Reason = false, 0, ""
+	r.stats = r.snapshotAtEnd()
 	clear(r.streams)
 	clear(r.busy)
 	clear(r.retained)

@@ -66,6 +66,7 @@ func (r *run) handshakeDone(h *handshake) {
 	r.endHandshake(h)
 	r.initialEnded(sub)
 	r.step("attached " + sub.rec.Name)
+	r.tellOf(sub, SubscriptionAttached, Diagnostic{})
 	r.deliver(sub)
 	r.unstall()
 }
@@ -196,6 +197,7 @@ func (r *run) subscribeFailed(h *handshake) {
 	sub := h.sub
 	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err}
 	r.log.Error("subscription not attached", r.about(sub, "attempts", h.attempts, "err", h.err)...)
+	r.tellOf(sub, SubscriptionFailed, Diagnostic{Err: h.err})
 	r.notify(sub, Notice{Kind: NoticeAttachFailed, Err: h.err}, func() {
 		if !h.current() {
 			r.endHandshake(h)
@@ -266,6 +268,7 @@ func (r *run) faultStored(sub *subscription, err error, then func(done bool)) {
 		return
 	}
 	r.stats.Faulted++
+	r.tellOf(sub, SubscriptionFaulted, Diagnostic{})
 	r.log.Error("subscription faulted", r.about(sub)...)
 	r.remove(sub)
 	r.leaveIfUnused(sub.entry)
@@ -312,6 +315,7 @@ func (r *run) remove(sub *subscription) {
 	delete(r.retained, sub)
 	r.initialEnded(sub)
 	r.step("removed " + sub.rec.Name)
+	r.tellOf(sub, SubscriptionRemoved, Diagnostic{})
 	r.unstall()
 }
 

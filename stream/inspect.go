@@ -10,10 +10,21 @@ import (
 
 // StreamState is what an agent knows of one stream.
 type StreamState struct {
-	Stream        penstock.StreamID
-	Queue         QueueID
-	Idle          time.Duration // since its last container was read
-	Waiting       string        // for what the stream itself waits; empty when its subscriptions are known
+	Stream    penstock.StreamID
+	Queue     QueueID
+	Condition Condition     // the worst of its own and those of its subscriptions
+	Idle      time.Duration // since its last container was read
+	Waiting   string        // for what the stream itself waits; empty when its subscriptions are known
+	// Newest is its container read last, NewestTime when the queue took that
+	// one in, if it says so.
+	Newest     penstock.Token
+	NewestTime time.Time
+	// Lag is how many events its slowest subscription has not settled of what
+	// was read, LagTime how old the oldest of them is; 0 when nothing is
+	// outstanding, or the queue does not say when it took it in.
+	Lag     uint64
+	LagTime time.Duration
+
 	Subscriptions []SubscriptionState
 }
 
@@ -25,6 +36,16 @@ type SubscriptionState struct {
 	// processed when CaughtUp is set.
 	Processed penstock.Token
 	CaughtUp  bool
+	// Offered is the last event that its consumer was given, zero for none;
+	// Settled is how many it has settled since it was attached.
+	Offered penstock.Token
+	Settled uint64
+	// Lag is how many events of its stream it has not settled of what was read;
+	// LagTime is the age of the oldest of them, as for the stream.
+	Lag     uint64
+	LagTime time.Duration
+
+	Condition Condition
 	InFlight  int // events that its consumer has, or that wait to be offered again
 	Attempts  int // of those, in a row
 	// Waiting says in words what it waits for, who and for how long; empty when
@@ -36,15 +57,16 @@ type SubscriptionState struct {
 // namespace and key: all of them, or, with onlyBusy, those that something is
 // outstanding for. At most limit of each queue are returned, those that it met
 // first in no order; 0 means 100, and a negative limit all, for which an agent
-// of very many streams stops for milliseconds. QueueStats counts them.
+// of very many streams stops for milliseconds. QueueStats counts them. An agent
+// that does not answer within a second is left out; Stats names it.
 func (p *Provider) Inspect(onlyBusy bool, limit int) []StreamState {
 	if limit == 0 {
 		limit = 100
 	}
 	var out []StreamState
 	for _, a := range p.manager.agents {
-		var got []StreamState
-		if a.ask(func(r *run) { got = r.inspect(onlyBusy, limit, time.Now()) }) {
+		if r := a.last(); r != nil {
+			got, _ := inquire(r, func(r *run) []StreamState { return r.inspect(onlyBusy, limit, time.Now()) })
 			out = append(out, got...)
 		}
 	}
@@ -60,14 +82,19 @@ func (r *run) inspect(onlyBusy bool, limit int, now time.Time) (out []StreamStat
 		if len(out) == limit {
 			break
 		}
-		s := StreamState{Stream: e.id, Queue: r.queue, Idle: since(now, e.activity)}
+		b := e.backlog()
+		s := StreamState{
+			Stream: e.id, Queue: r.queue, Idle: since(now, e.activity),
+			Newest: e.newest, NewestTime: e.taken, Lag: b.events, LagTime: b.age(now),
+		}
 		if e.waits() {
-			s.Waiting = (&holder{entry: e}).words(now)
+			s.Condition, s.Waiting = (&holder{entry: e}).words(now)
 		}
 		busy := s.Waiting != ""
 		for _, sub := range e.subs {
 			w := r.inspectSubscription(sub, now)
 			busy = busy || w.Waiting != ""
+			s.Condition = max(s.Condition, w.Condition)
 			s.Subscriptions = append(s.Subscriptions, w)
 		}
 		if busy || !onlyBusy {
@@ -78,8 +105,11 @@ func (r *run) inspect(onlyBusy bool, limit int, now time.Time) (out []StreamStat
 }
 
 func (r *run) inspectSubscription(sub *subscription, now time.Time) SubscriptionState {
-	v := sub.view()
-	out := SubscriptionState{SubscriptionRecord: sub.rec, CaughtUp: v.registered && !v.unresolved && v.caughtUp}
+	v, b := sub.view(), sub.backlog()
+	out := SubscriptionState{
+		SubscriptionRecord: sub.rec, CaughtUp: v.registered && !v.unresolved && v.caughtUp,
+		Offered: sub.offered, Settled: sub.settled, Lag: b.events, LagTime: b.age(now),
+	}
 	if out.CaughtUp {
 		out.Processed = r.read
 		return out
@@ -90,7 +120,7 @@ func (r *run) inspectSubscription(sub *subscription, now time.Time) Subscription
 	if d := sub.outstanding(); d != nil {
 		out.InFlight, out.Attempts = len(d.items), d.attempts
 	}
-	out.Waiting = (&holder{entry: sub.entry, sub: sub, view: v}).words(now)
+	out.Condition, out.Waiting = (&holder{entry: sub.entry, sub: sub, view: v}).words(now)
 	return out
 }
 

@@ -70,6 +70,8 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 		deadLetter:      c.DeadLetter,
 		rewindable:      p.adapter.Rewindable(),
 		tokenCheck:      func(t penstock.Token) error { return p.checkToken(q, t) },
+		unread:          p.unread(q),
+		hub:             &p.hub,
 		groupSize:       c.GroupSize,
 		poll:            c.Poll,
 		pollOffset:      time.Duration(c.Rand(int64(c.Poll))),
@@ -165,6 +167,7 @@ func (m *manager) stop() error {
 // queues go on (OR-38).
 func (m *manager) change(ctx context.Context, own Ownership) {
 	m.applied = own.Seq
+	m.provider.hub.tell(Diagnostic{Kind: OwnershipChanged, Events: len(own.Queues)})
 	start, stop := planChange(m.running(), own.Queues)
 	var both sync.WaitGroup
 	var startErr, stopErr error
@@ -235,20 +238,19 @@ func (m *manager) startAgents(ctx context.Context, numbers []int) error {
 	return nil
 }
 
-// watch tells the executing goroutine when an agent ends by itself.
+// watch tells the executing goroutine when an agent ends by itself, and names one
+// that is silent.
 func (m *manager) watch(n int) {
 	unwatch, ended, failed := make(chan struct{}), m.agents[n].ended(), m.failed
 	m.mu.Lock()
 	m.live[n] = unwatch
 	m.mu.Unlock()
 	m.watchers.Go(func() { // one per live agent; stopAgents ends it, end waits for it
-		select {
-		case <-ended:
+		if m.watchdog(m.agents[n], ended, unwatch) {
 			select {
 			case failed <- struct{}{}:
 			default: // told already
 			}
-		case <-unwatch:
 		}
 	})
 }

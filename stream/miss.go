@@ -48,6 +48,7 @@ func (r *run) cursorFailed(sub *subscription, d *delivery, err error) {
 		return
 	}
 	r.stats.Missed++
+	r.tellOf(sub, SubscriptionLost, Diagnostic{Err: err})
 	r.log.Error("place lost: its containers left the cache before they were delivered", r.about(sub, "policy", r.onMiss.String(), "err", err)...)
 	switch {
 	case r.onMiss == MissEarliest:

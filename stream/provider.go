@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -22,6 +23,9 @@ type Provider struct {
 	adapter Adapter
 	manager *manager
 	none    *MemoryRegistry // of a provider whose subscriptions are all implicit
+	hub     hub             // who wants to hear what happens
+	number  uint64          // in openProviders
+	dropped runtime.Cleanup
 
 	mu        sync.Mutex
 	consumers map[consumerKey]*attachment
@@ -58,6 +62,7 @@ func Open(c Config) (*Provider, error) {
 	}
 	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*attachment{}, none: NewMemoryRegistry()}
 	p.manager = newManager(p)
+	openProviders.show(p)
 	return p, nil
 }
 
@@ -115,6 +120,9 @@ func (p *Provider) Close() error {
 	if was {
 		return nil
 	}
+	p.dropped.Stop()
+	openProviders.hide(p.number)
+	p.hub.close()
 	return p.adapter.Close()
 }
 
@@ -147,6 +155,15 @@ func (p *Provider) checkToken(q QueueID, t penstock.Token) error {
 		return c.CheckToken(q, t)
 	}
 	return nil
+}
+
+// unread returns how the adapter tells what a queue holds; nil when it cannot.
+func (p *Provider) unread(q QueueID) func(penstock.Token, bool) (uint64, bool) {
+	m, ok := p.adapter.(Measurer)
+	if !ok {
+		return nil
+	}
+	return func(read penstock.Token, known bool) (uint64, bool) { return m.Unread(q, read, known) }
 }
 
 type consumerKey struct {

@@ -77,6 +77,14 @@ type receiverJob struct {
 	limit int             // to read; 0 for nothing
 }
 
+// call names what the receiver does in the turn, most of the time.
+func (j *receiverJob) call() string {
+	if j.limit == 0 {
+		return "report"
+	}
+	return "Read"
+}
+
 // pumpOnce is one read in the order of OR-49: progress, sweep, purge and
 // report, then read as much as the cache has room for.
 func (r *run) pumpOnce(delay time.Duration) {
@@ -138,6 +146,7 @@ func (r *run) progressDue(now time.Time) bool {
 func (r *run) runJob(job receiverJob) {
 	var got []Container
 	r.withReceiver = true
+	r.calling(job.call(), time.Now().Add(job.delay))
 	r.spawn("receiver", func(ctx context.Context) error {
 		r.report(ctx, job)
 		if job.limit == 0 {
@@ -170,6 +179,7 @@ func (r *run) report(ctx context.Context, job receiverJob) {
 func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 	p := &r.pumping
 	r.withReceiver = false
+	r.calling("", time.Time{})
 	switch {
 	case job.limit == 0 || errors.Is(err, errStopped):
 		if job.limit == 0 && err != nil { // a panic: reports have no error
@@ -181,6 +191,7 @@ func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 	case err != nil:
 		p.failures++
 		r.stats.ReadFailures++
+		r.tell(ReadFailed, Diagnostic{Err: err})
 		if r.readErr == nil {
 			r.readFailed = time.Now()
 		}
@@ -242,7 +253,9 @@ func (r *run) add(batch []Container) (refused []Container) {
 	switch {
 	case err == nil:
 		r.stats.Read += uint64(len(batch))
-		r.read, r.hasRead = containerToken(batch[len(batch)-1].Token), true
+		last := &batch[len(batch)-1]
+		r.read, r.hasRead, r.taken = containerToken(last.Token), true, last.Time
+		r.stats.ReadEvents += uint64(events(batch))
 		r.wake(batch)
 		return nil
 	case len(batch) > 1:
@@ -256,6 +269,7 @@ func (r *run) add(batch []Container) (refused []Container) {
 		// It can never be kept; the checkpoint stays where it is, so that the
 		// next run reads it again.
 		r.uncertain = true
+		r.tell(ContainerRefused, Diagnostic{Stream: batch[0].Stream, Token: batch[0].Token, Events: len(batch[0].Events), Err: err})
 		r.log.Error("container refused by the cache; the checkpoint stays until the agent is started again",
 			r.fields("stream", batch[0].Stream.String(), "token", batch[0].Token.String(), "err", err)...)
 		return nil

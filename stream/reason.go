@@ -9,27 +9,41 @@ import (
 // reason says in words what holds the queue up: why nothing is read, and whom
 // the checkpoint waits for. It is empty when nothing is outstanding. It runs on
 // the loop; its cost grows with the number of busy streams.
-func (r *run) reason(now time.Time) string {
+func (r *run) reason(now time.Time) (Condition, string) {
 	p := &r.pumping
 	switch {
 	case r.uncertain:
-		return "containers were refused by the cache; the checkpoint stays until the provider is run again"
+		return ConditionRefused, "containers were refused by the cache; the checkpoint stays until the provider is run again"
 	case !r.initDone:
-		return "the receiver is being opened"
+		return atWork(now, r.receiverSince, ConditionStarting), "the receiver is being opened"
 	case r.readErr != nil:
-		return fmt.Sprintf("reading the queue has failed for %s: %v", since(now, r.readFailed), r.readErr)
+		return ConditionReadFailing, fmt.Sprintf("reading the queue has failed for %s: %v", since(now, r.readFailed), r.readErr)
 	}
 	slow := r.slowest()
-	switch {
-	case slow == nil && len(p.backlog) > 0:
-		return fmt.Sprintf("%d containers wait for room in the cache", len(p.backlog))
-	case slow == nil:
-		return ""
-	case p.stalled && r.cache.Len() > 0:
-		return "the cache is full: " + slow.words(now)
+	if slow == nil {
+		return r.quietReason(now)
 	}
-	return slow.words(now)
+	c, words := slow.words(now)
+	if p.stalled && r.cache.Len() > 0 {
+		return max(c, ConditionFull), "the cache is full: " + words
+	}
+	return c, words
 }
+
+// quietReason is the reason when no subscription holds anything up.
+func (r *run) quietReason(now time.Time) (Condition, string) {
+	if n := len(r.pumping.backlog); n > 0 {
+		return ConditionFull, fmt.Sprintf("%d containers wait for room in the cache", n)
+	}
+	if call := r.receiverCall; call != "" && now.Sub(r.receiverSince) >= busyAfter {
+		return atWork(now, r.receiverSince, ConditionBusy), fmt.Sprintf("the receiver's %s has not returned for %s", call, since(now, r.receiverSince))
+	}
+	return ConditionIdle, ""
+}
+
+// calling notes that the receiver is called, from a time on; "" that it is not.
+// Its Wait is not noted: that returns when it likes.
+func (r *run) calling(what string, from time.Time) { r.receiverCall, r.receiverSince = what, from }
 
 // since rounds for reading.
 func since(now, t time.Time) time.Duration { return now.Sub(t).Round(time.Millisecond) }
@@ -84,7 +98,7 @@ func (r *run) slowest() *holder {
 		}
 	}
 	for e := range r.busy {
-		if e.state == registering || e.state == leaving && e.pin != nil {
+		if e.waits() {
 			look(holder{entry: e})
 		}
 		for _, sub := range e.subs {
@@ -97,31 +111,36 @@ func (r *run) slowest() *holder {
 }
 
 // words says who it is and what it waits for.
-func (h *holder) words(now time.Time) string {
+func (h *holder) words(now time.Time) (Condition, string) {
 	if h.sub == nil {
-		return fmt.Sprintf("stream %s: waiting for the registry for %s", h.entry.id, since(now, h.started()))
+		return atWork(now, h.started(), ConditionAttaching), fmt.Sprintf("stream %s: waiting for the registry for %s", h.entry.id, since(now, h.started()))
 	}
-	who := fmt.Sprintf("subscription %q of stream %s: ", h.sub.rec.Name, h.entry.id)
+	c, text := h.waiting(now)
+	return c, fmt.Sprintf("subscription %q of stream %s: ", h.sub.rec.Name, h.entry.id) + text
+}
+
+// waiting says what a subscription waits for.
+func (h *holder) waiting(now time.Time) (Condition, string) {
 	switch d := h.sub.outstanding(); {
 	case h.sub.held:
-		return who + "nobody in this process handles it; it waits to be subscribed or removed"
+		return ConditionUnattached, "nobody in this process handles it; it waits to be subscribed or removed"
 	case h.sub.missed != nil:
-		return who + h.sub.missed.Error() + "; it waits to be subscribed with a place that is kept"
+		return ConditionLost, h.sub.missed.Error() + "; it waits to be subscribed with a place that is kept"
 	case h.sub.pending > 0:
-		return who + fmt.Sprintf("asked where to start, no answer for %s", since(now, h.started()))
+		return atWork(now, h.started(), ConditionAttaching), fmt.Sprintf("asked where to start, no answer for %s", since(now, h.started()))
 	case h.view.unresolved || !h.view.registered:
-		return who + "could not be attached; it is asked again at the next poll"
+		return ConditionRetrying, "could not be attached; it is asked again at the next poll"
 	case d == nil:
-		return who + "has containers that were not delivered yet"
+		return ConditionMoving, "has containers that were not delivered yet"
 	case len(d.items) == 0:
-		return who + "the filter is busy"
+		return ConditionMoving, "the filter is busy"
 	case d == h.sub.kept && errors.Is(d.err, ErrAway):
-		return who + fmt.Sprintf("%d events are offered again at the next poll: %v", len(d.items), d.err)
+		return ConditionRetrying, fmt.Sprintf("%d events are offered again at the next poll: %v", len(d.items), d.err)
 	case d == h.sub.kept:
-		return who + fmt.Sprintf("%d events failed and are offered again at the next poll: %v", len(d.items), d.err)
+		return ConditionRetrying, fmt.Sprintf("%d events failed and are offered again at the next poll: %v", len(d.items), d.err)
 	case d.err != nil:
-		return who + fmt.Sprintf("%d events, attempt %d after %s: %v", len(d.items), d.attempts, since(now, d.started), d.err)
+		return ConditionRetrying, fmt.Sprintf("%d events, attempt %d after %s: %v", len(d.items), d.attempts, since(now, d.started), d.err)
 	default:
-		return who + fmt.Sprintf("handler is busy with %d events for %s", len(d.items), since(now, d.started))
+		return atWork(now, d.started, ConditionMoving), fmt.Sprintf("handler is busy with %d events for %s", len(d.items), since(now, d.started))
 	}
 }

@@ -56,11 +56,15 @@ type run struct {
 	initErr      error
 	withReceiver bool // a worker is with the receiver
 
+	receiverCall  string    // what the receiver was called for; "" for nothing, or for its Wait
+	receiverSince time.Time // when
+
 	readErr    error     // of the last read; nil when it succeeded
 	readFailed time.Time // of the first one in a row
 
 	read      penstock.Token // newest container accounted for
 	hasRead   bool
+	taken     time.Time // when the queue took that one in; zero when it does not say
 	uncertain bool
 	floor     penstock.Token // nothing at or below it can be asked for again
 	hasFloor  bool
@@ -112,6 +116,7 @@ func (r *run) loop() {
 	err := guard("agent of queue "+r.queue.String(), func() error {
 		r.serve()
 		r.finish()
+		r.tell(AgentStopped, Diagnostic{Events: r.left, Err: r.err})
 		return nil
 	})
 	if err != nil { // a cache that panics; the state cannot be trusted
@@ -124,7 +129,8 @@ func (r *run) loop() {
 			r.closeReceiver()
 		}
 		r.err = err
-		r.stats.Queue, r.stats.Reason = r.queue, "agent failed: "+err.Error()
+		r.tell(AgentFailed, Diagnostic{Err: err})
+		r.stats.Queue, r.stats.Condition, r.stats.Reason = r.queue, ConditionFailed, "agent failed: "+err.Error()
 	}
 }
 
@@ -248,6 +254,7 @@ func sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) error {
 func (r *run) initReceiver() {
 	r.latch.enter() // never refused: the loop has just begun
 	r.withReceiver = true
+	r.calling("Init", time.Now())
 	var pos penstock.Token
 	var ok bool
 	r.spawn("receiver", func(ctx context.Context) error {
@@ -267,12 +274,17 @@ func (r *run) initReceiver() {
 	}, func(err error) {
 		defer r.latch.leave()
 		r.initDone, r.initErr, r.withReceiver = true, err, false
+		r.calling("", time.Time{})
 		r.step("receiver init ended")
 		if err != nil {
+			r.tell(ReceiverFailed, Diagnostic{Err: err})
 			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
 		} else if ok {
 			r.raiseFloor(pos)
 			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
+		}
+		if err == nil {
+			r.tell(ReceiverOpened, Diagnostic{})
 		}
 		if r.pumping.active {
 			r.pumpAfterInit()

@@ -35,6 +35,7 @@ type item struct {
 	failed       bool
 	gone         bool      // dropped while something held it; only its token is left
 	number       uint64    // of the container in the cache's life, from 1
+	ahead        uint64    // events of its stream that were linked before it
 	cached       time.Time // when a log cache took it in
 	holds        *int      // what keeps it: the count of its bucket, or its own
 	own          int
@@ -46,6 +47,7 @@ type posting struct {
 	id         penstock.StreamID
 	head, tail *item
 	cursors    int
+	events     uint64         // linked in the posting's life
 	purged     penstock.Token // of the container of the stream that was dropped last
 	hasPurged  bool
 	purgedAt   time.Time // in a log cache
@@ -72,7 +74,8 @@ func (s *shelf) link(it *item, c Container, number uint64) {
 	c.Token = containerToken(c.Token)
 	it.c, it.before, it.hasBefore, it.number = c, s.newest, s.added, number
 	p := s.posting(c.Stream)
-	it.older = p.tail
+	it.older, it.ahead = p.tail, p.events
+	p.events += uint64(len(c.Events))
 	if p.tail == nil {
 		p.head = it
 	} else {

@@ -24,6 +24,8 @@ type streamEntry struct {
 	heard    map[string]heard
 	subs     []*subscription
 	activity time.Time
+	newest   penstock.Token // of its container read last
+	taken    time.Time      // when the queue took that one in; zero when it does not say
 }
 
 type entryState uint8
@@ -46,11 +48,13 @@ func (r *run) wake(batch []Container) {
 	now := time.Now()
 	for i := range batch {
 		id := batch[i].Stream
-		if e := r.streams[id]; e == nil {
-			r.enlist(id, batch[i].Token, now)
+		e := r.streams[id]
+		if e == nil {
+			e = r.enlist(id, batch[i].Token, now)
 		} else {
 			r.refresh(e, batch[i].Token, now)
 		}
+		e.newest, e.taken = batch[i].Token, batch[i].Time
 	}
 	for i := range batch { // after all are refreshed: a group may take several
 		if e := r.streams[batch[i].Stream]; e.state == registered {
@@ -63,10 +67,11 @@ func (r *run) wake(batch []Container) {
 
 // enlist pins a stream at its first container and registers as its producer in
 // the background; reading goes on (OR-56, OR-57).
-func (r *run) enlist(id penstock.StreamID, first penstock.Token, now time.Time) {
+func (r *run) enlist(id penstock.StreamID, first penstock.Token, now time.Time) *streamEntry {
 	e := &streamEntry{id: id}
 	r.streams[id] = e
 	r.register(e, first, now)
+	return e
 }
 
 func (r *run) register(e *streamEntry, first penstock.Token, now time.Time) {
@@ -125,6 +130,7 @@ func (r *run) qualified(id penstock.StreamID) QualifiedStreamID {
 // notices named meanwhile at the place that had been read then.
 func (r *run) registrationEnded(e *streamEntry, found Roster) {
 	e.state = registered
+	r.tell(StreamRegistered, Diagnostic{Stream: e.id, Token: e.trigger})
 	e.seen = found.Revision
 	implicit := r.implicit(e.id)
 	found.Subscriptions = union(implicit, found.Subscriptions)
@@ -261,6 +267,7 @@ func (r *run) attach(e *streamEntry, rec SubscriptionRecord, at Position) *subsc
 	e.subs = slices.Insert(e.subs, i, sub)
 	r.subs++
 	r.busy[e] = struct{}{}
+	r.tellOf(sub, SubscriptionAdded, Diagnostic{})
 	return sub
 }
 
@@ -283,6 +290,7 @@ func (r *run) sweep(now time.Time) {
 		if e.state == registered && now.Sub(e.activity) >= r.inactivity && !slices.ContainsFunc(e.subs, (*subscription).holdsEntry) {
 			r.log.Debug("stream inactive", r.fields("stream", e.id.String())...)
 			r.step("stream inactive")
+			r.tell(StreamInactive, Diagnostic{Stream: e.id})
 			for _, sub := range slices.Clone(e.subs) {
 				r.remove(sub)
 			}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/penstock/penstock"
 )
 
 // subscription is one attachment of a subscription to a run. Its life is
@@ -39,6 +41,10 @@ type subscription struct {
 	generation uint64    // of the position; rises with each completed handshake and each rewind
 	inFlight   *delivery // started and not ended, of whatever generation
 	kept       *delivery // failed, to be offered again before anything else
+
+	offered penstock.Token // of the last event that was given to its consumer
+	fresh   bool           // it was given something since the end of its cursor was told
+	settled uint64         // events that its consumer settled since it was attached
 }
 
 // holdsEntry reports whether the subscription keeps its stream in the table

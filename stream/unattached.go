@@ -61,5 +61,6 @@ func (r *run) hold(h *handshake) {
 		r.log.Warn("subscription has nobody who handles it; it and the checkpoint wait", r.about(h.sub)...)
 	}
 	h.sub.held = true
+	r.tellOf(h.sub, SubscriptionUnattached, Diagnostic{})
 	r.endHandshake(h)
 }
