@@ -36,7 +36,11 @@ type Config struct {
 	// DeadLetter takes events that were given up: with their stream, the
 	// number of attempts, and an Origin that holds provider, queue, position,
 	// subscription and cause. It is called before the subscription goes on,
-	// and again when it fails. Nil: none.
+	// and again when it fails. It also takes the events of a container that the
+	// cache can never keep, because it is too large or out of order; their
+	// Origin names no subscription, and nothing more of the queue is read
+	// before they are taken. Nil: none; such a container then keeps the
+	// checkpoint where it is until the provider is run again.
 	DeadLetter func(ctx context.Context, events ...penstock.Envelope) error
 
 	// Subscriptions says which kinds of subscriptions there are; both by default.

@@ -61,6 +61,7 @@ type (
 		FilterErrors       uint64  `json:"filter_errors"`
 		Unattended         uint64  `json:"unattended"`
 		Missed             uint64  `json:"missed_places"`
+		Refused            uint64  `json:"refused_containers"`
 	}
 	jsonBusy struct {
 		Namespace    string  `json:"namespace"`
@@ -110,7 +111,7 @@ func (q *QueueStats) json() jsonQueue {
 		Cached: q.Cached, UnderPressure: q.UnderPressure, Streams: q.Streams, BusyStreams: q.Busy, Subscriptions: q.Subscriptions,
 		ReadContainers: q.Read, Read: q.ReadEvents, ReadFailures: q.ReadFailures, Delivered: q.Delivered, Failed: q.Failed,
 		Skipped: q.Skipped, DeadLettered: q.DeadLettered, Faulted: q.Faulted, Filtered: q.Filtered, FilterErrors: q.FilterErrors,
-		Unattended: q.Unattended, Missed: q.Missed,
+		Unattended: q.Unattended, Missed: q.Missed, Refused: q.Refused,
 	}
 }
 

@@ -55,6 +55,7 @@ var metrics = []metric{
 	queueCount("filter_errors_total", "counter", "Failures of the filter.", func(q *QueueStats) uint64 { return q.FilterErrors }),
 	queueCount("unattended_events_total", "counter", "Events passed over because nobody handled their subscription.", func(q *QueueStats) uint64 { return q.Unattended }),
 	queueCount("missed_places_total", "counter", "Times that a subscription's place was no longer in the cache.", func(q *QueueStats) uint64 { return q.Missed }),
+	queueCount("refused_containers_total", "counter", "Containers that the cache could never keep.", func(q *QueueStats) uint64 { return q.Refused }),
 	queueMetric("severity", "gauge", "0 fine, 1 notice, 2 warning, 3 alarm.", func(q *QueueStats) []debugpage.Value {
 		return debugpage.One(float64(q.Condition.Severity()))
 	}),

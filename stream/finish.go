@@ -78,7 +78,7 @@ func (r *run) finish() {
 // view takes the snapshot that progress is computed from. Streams whose every
 // subscription has caught up leave the busy set.
 func (r *run) view() progressView {
-	v := progressView{uncertain: r.uncertain, read: r.read, hasRead: r.hasRead, quiet: r.subs > 0}
+	v := progressView{uncertain: r.uncertain || r.refusals.uncertain(), read: r.read, hasRead: r.hasRead, quiet: r.subs > 0}
 	for e := range r.busy {
 		s := streamView{registering: e.state == registering || e.state == leaving && e.pin != nil}
 		quiet := !s.registering

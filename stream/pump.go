@@ -52,6 +52,7 @@ func (r *run) startPump(result chan<- bool) {
 	r.latch.enter() // not draining, so never refused
 	p.active, p.hadData, p.failures, p.stalled, p.freed = true, false, 0, false, false
 	r.resumeRetained()
+	r.handOver()
 	if r.initDone {
 		r.pumpAfterInit()
 	}
@@ -106,7 +107,7 @@ func (r *run) pumpOnce(delay time.Duration) {
 	if len(r.pumping.backlog) > 0 {
 		r.take(nil)
 	}
-	if len(r.pumping.backlog) == 0 && !r.cache.UnderPressure() {
+	if len(r.pumping.backlog) == 0 && len(r.refusals.waiting) == 0 && !r.cache.UnderPressure() {
 		job.limit = r.room()
 	}
 	r.pumping.stalled = job.limit == 0
@@ -145,6 +146,7 @@ func (r *run) progressDue(now time.Time) bool {
 
 func (r *run) runJob(job receiverJob) {
 	var got []Container
+	unknown, recovered := r.refusals.unknown != nil, false
 	r.withReceiver = true
 	r.calling(job.call(), time.Now().Add(job.delay))
 	r.spawn("receiver", func(ctx context.Context) error {
@@ -156,9 +158,17 @@ func (r *run) runJob(job receiverJob) {
 			return err
 		}
 		var err error
+		if unknown {
+			if recovered, err = r.recoverFirst(ctx); err != nil {
+				return fmt.Errorf("recover: %w", err)
+			}
+		}
 		got, err = r.receiver.Read(ctx, job.limit)
 		return err
-	}, func(err error) { r.jobEnded(job, got, err) })
+	}, func(err error) {
+		r.readOutcome(recovered, err)
+		r.jobEnded(job, got, err)
+	})
 }
 
 // report gives finished containers and the checkpoint to the receiver. It runs
@@ -266,12 +276,7 @@ func (r *run) add(batch []Container) (refused []Container) {
 		}
 		return nil
 	case errors.Is(err, penstock.ErrInvalid), errors.Is(err, penstock.ErrTooLarge):
-		// It can never be kept; the checkpoint stays where it is, so that the
-		// next run reads it again.
-		r.uncertain = true
-		r.tell(ContainerRefused, Diagnostic{Stream: batch[0].Stream, Token: batch[0].Token, Events: len(batch[0].Events), Err: err})
-		r.log.Error("container refused by the cache; the checkpoint stays until the agent is started again",
-			r.fields("stream", batch[0].Stream.String(), "token", batch[0].Token.String(), "err", err)...)
+		r.refuse(batch[0], err)
 		return nil
 	}
 	r.log.Warn("container refused by the cache; the next poll tries again", r.fields("token", batch[0].Token.String(), "err", err)...)

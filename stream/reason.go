@@ -10,10 +10,16 @@ import (
 // the checkpoint waits for. It is empty when nothing is outstanding. It runs on
 // the loop; its cost grows with the number of busy streams.
 func (r *run) reason(now time.Time) (Condition, string) {
-	p := &r.pumping
+	p, f := &r.pumping, &r.refusals
 	switch {
-	case r.uncertain:
+	case f.forGood:
 		return ConditionRefused, "containers were refused by the cache; the checkpoint stays until the provider is run again"
+	case len(f.waiting) > 0:
+		return ConditionRefused, fmt.Sprintf("the cache can never keep container %s, and it is no dead letter yet: %v", f.waiting[0].c.Token, errors.Join(f.waiting[0].err, f.err))
+	case f.unknown != nil:
+		return ConditionUnrecovered, fmt.Sprintf("the outcome of a read has not been known for %s, and the receiver has not recovered: %v", since(now, f.since), f.unknown)
+	case r.uncertain:
+		return ConditionAttaching, "a registration was pending when the drain began; the checkpoint stays"
 	case !r.initDone:
 		return atWork(now, r.receiverSince, ConditionStarting), "the receiver is being opened"
 	case r.readErr != nil:

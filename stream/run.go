@@ -65,7 +65,8 @@ type run struct {
 	read      penstock.Token // newest container accounted for
 	hasRead   bool
 	taken     time.Time // when the queue took that one in; zero when it does not say
-	uncertain bool
+	uncertain bool      // a registration was pending when the drain began
+	refusals  refusals
 	floor     penstock.Token // nothing at or below it can be asked for again
 	hasFloor  bool
 	reported  progress // last one given to the cache

@@ -1,0 +1,155 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/penstock/penstock"
+)
+
+// refusals are containers that the cache can never keep, and reads of which
+// nobody knows what they took. Either makes the end of what was read uncertain:
+// no progress is reported until it is certain again.
+//
+// Invariants: nothing is read while waiting is not empty, so it is bounded by
+// one read; one of them is handed over at a time.
+type refusals struct {
+	waiting []refused
+	handing bool // a worker hands the first one over
+	err     error
+	forGood bool // one was refused, and there are no dead letters
+
+	unknown error     // of a read whose outcome is not known; nil when there is none
+	since   time.Time // of unknown
+}
+
+type refused struct {
+	c   Container
+	err error
+}
+
+func (f *refusals) uncertain() bool { return f.forGood || len(f.waiting) > 0 || f.unknown != nil }
+
+// refuse takes a container that the cache can never keep. It becomes a dead
+// letter; when there are none the checkpoint stays where it is, so that the
+// next run reads it again.
+func (r *run) refuse(c Container, err error) {
+	r.stats.Refused++
+	r.tell(ContainerRefused, Diagnostic{Stream: c.Stream, Token: c.Token, Events: len(c.Events), Err: err})
+	fields := r.fields("stream", c.Stream.String(), "token", c.Token.String(), "err", err)
+	if r.deadLetter == nil {
+		r.refusals.forGood = true
+		r.log.Error("container refused by the cache; the checkpoint stays until the agent is started again", fields...)
+		return
+	}
+	r.log.Error("container refused by the cache; it becomes a dead letter", fields...)
+	r.refusals.waiting = append(r.refusals.waiting, refused{c, err})
+	r.handOver()
+}
+
+// handOver makes a dead letter of the first container that waits. A failure is
+// tried again at the next poll.
+func (r *run) handOver() {
+	f := &r.refusals
+	if f.handing || len(f.waiting) == 0 || !r.latch.enter() {
+		return
+	}
+	f.handing = true
+	first := f.waiting[0]
+	r.spawn("dead letter", func(ctx context.Context) error {
+		return r.deadLetter(ctx, r.refusedLetters(first)...)
+	}, func(err error) {
+		defer r.latch.leave()
+		f.handing, f.err = false, err
+		if err != nil {
+			r.log.Error("dead letter not taken; trying again at the next poll", r.fields("token", first.c.Token.String(), "err", err)...)
+			return
+		}
+		r.handedOver(first.c)
+	})
+}
+
+// handedOver accounts for a container that is a dead letter now: the checkpoint
+// may pass it, and the queue gets it back as finished.
+func (r *run) handedOver(c Container) {
+	f := &r.refusals
+	f.waiting[0] = refused{}
+	if f.waiting = f.waiting[1:]; len(f.waiting) == 0 {
+		f.waiting = nil
+	}
+	r.stats.DeadLettered += uint64(len(c.Events))
+	r.tell(ContainerDeadLettered, Diagnostic{Stream: c.Stream, Token: c.Token, Events: len(c.Events)})
+	if t := containerToken(c.Token); !r.hasRead || t.Compare(r.read) > 0 {
+		r.read, r.hasRead, r.taken = t, true, c.Time
+	}
+	r.pumping.purged = append(r.pumping.purged, c)
+	if len(f.waiting) > 0 {
+		r.handOver()
+		return
+	}
+	r.pumping.force = true
+	r.pumping.freed = r.pumping.active // a pump under way looks again when it ends
+	r.startPump(nil)
+}
+
+// refusedLetters makes events of their own of a container: no subscription has
+// seen them.
+func (r *run) refusedLetters(f refused) []penstock.Envelope {
+	items := make([]Item, len(f.c.Events))
+	for i := range items {
+		t := f.c.Token
+		t.Index = uint32(i)
+		items[i] = Item{Token: t, Attempt: f.c.Attempts, Event: &f.c.Events[i], From: &f.c}
+	}
+	return r.deadLetters(Failure{
+		Subscription: SubscriptionRecord{Stream: r.qualified(f.c.Stream)}, Items: items, Err: f.err,
+	}, "the cache can never keep it")
+}
+
+// Recoverer is implemented by receivers whose Read may fail in a way that
+// leaves open what it took from the queue: the reply was lost, say. Such an
+// error matches penstock.ErrUnknownOutcome. From then on the agent reports no
+// progress, and before it reads again it calls Recover.
+//
+// A receiver without this method that returns such an error keeps the
+// checkpoint where it is until its agent is started again.
+type Recoverer interface {
+	// Recover returns nil when it is certain that whatever the failed read took
+	// will be returned by a later Read, or was not taken. Any error leaves it
+	// open, and is tried again like a failed read. It must return soon after
+	// its ctx has ended.
+	Recover(ctx context.Context) error
+}
+
+// recoverFirst makes the turn of a job recover, if that is due and can be done,
+// and then read.
+func (r *run) recoverFirst(ctx context.Context) (recovered bool, err error) {
+	rec, ok := r.receiver.(Recoverer)
+	if !ok {
+		return false, nil
+	}
+	if err := rec.Recover(ctx); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// readOutcome notes what a turn with the receiver says of what is certain.
+func (r *run) readOutcome(recovered bool, err error) {
+	f := &r.refusals
+	if recovered && f.unknown != nil {
+		f.unknown = nil
+		r.log.Warn("receiver has recovered from a read of unknown outcome", r.fields("after", since(time.Now(), f.since))...)
+		r.tell(ReadRecovered, Diagnostic{})
+	}
+	if !errors.Is(err, penstock.ErrUnknownOutcome) {
+		return
+	}
+	if f.unknown == nil {
+		f.since = time.Now()
+	}
+	f.unknown = err
+	r.log.Error("outcome of a read is not known; the checkpoint waits until the receiver has recovered", r.fields("err", err)...)
+	r.tell(ReadUnknown, Diagnostic{Err: err})
+}
