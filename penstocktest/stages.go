@@ -47,7 +47,7 @@ func Start(t testing.TB, g *stage.Graph) {
 }
 
 // CheckCounts fails the test unless the counters of g add up: what a source or a
-// gate emitted was dispatched, is buffered or was discarded, and what was sent
+// gate emitted was dispatched, had no partition, is buffered or was discarded, and what was sent
 // was processed, is on its way, or is counted as undelivered. No event has
 // vanished. The graph has ended, or nothing moves in it.
 func CheckCounts(t testing.TB, g *stage.Graph) {
@@ -60,9 +60,9 @@ func CheckCounts(t testing.TB, g *stage.Graph) {
 func addUp(stages []stage.Stats, edges []stage.EdgeStatus) (err error) {
 	var sent, taken int64
 	for _, s := range stages {
-		if s.Kind != stage.KindSink && s.Emitted+s.Pushed != s.Dispatched+s.Buffered+s.Discarded {
-			err = errors.Join(err, fmt.Errorf("stage %q: %d emitted and %d pushed, but %d dispatched, %d buffered and %d discarded",
-				s.Name, s.Emitted, s.Pushed, s.Dispatched, s.Buffered, s.Discarded))
+		if s.Kind != stage.KindSink && s.Emitted+s.Pushed != s.Dispatched+s.FilteredOut+s.Buffered+s.Discarded {
+			err = errors.Join(err, fmt.Errorf("stage %q: %d emitted and %d pushed, but %d dispatched, %d filtered out, %d buffered and %d discarded",
+				s.Name, s.Emitted, s.Pushed, s.Dispatched, s.FilteredOut, s.Buffered, s.Discarded))
 		}
 		sent += s.Sent
 		taken += s.In + s.Undelivered

@@ -88,6 +88,10 @@ func (r Restarts) filled() Restarts {
 	return r
 }
 
+// longestBackoff keeps the end of a backoff within what an int64 of nanoseconds
+// can tell.
+const longestBackoff = 100 * 365 * 24 * time.Hour
+
 // A tally is what decides about the next restart of one stage.
 //
 // Invariant: count restarts have come since the last window without a failure,
@@ -114,7 +118,11 @@ func (t tally) next(r Restarts, now time.Time, chance float64) (after tally, wai
 		}
 		wait *= 2
 	}
-	wait += time.Duration(float64(wait) * r.jitter * chance)
+	if more := float64(wait) * r.jitter * chance; float64(wait)+more < float64(longestBackoff) {
+		wait += time.Duration(more)
+	} else {
+		wait = longestBackoff
+	}
 	t.count++
 	t.last = now.Add(wait)
 	return t, wait, true

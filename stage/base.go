@@ -110,6 +110,9 @@ type counters struct {
 func newBase(name string, kind Kind, opts []Option) *base {
 	b := &base{name: name, kind: kind, fin: make(chan struct{})}
 	b.apply(opts)
+	if b.settings.named != "" {
+		b.name = b.settings.named
+	}
 	if b.only != "" && kind != KindSource {
 		b.invalid(b.only, "is for sources, not for a %s", kind)
 	}
@@ -118,6 +121,9 @@ func newBase(name string, kind Kind, opts []Option) *base {
 	}
 	if b.owns && (kind != KindSink || b.crew) {
 		b.invalid("Owned", "is for sinks, and not for pools and slots")
+	}
+	if b.crew && (b.reacts || b.reactsToPanic) {
+		b.invalid("OnError", "is not for pools and slots: a failure is that of its event alone")
 	}
 	b.checkChildren()
 	return b
@@ -191,7 +197,11 @@ func (b *base) returned(ctx context.Context, panicked bool, err error) (interrup
 		b.finishWith(nil)
 		return true
 	default:
-		b.fail(fmt.Errorf("stage %q: %w", b.name, err))
+		where := fmt.Sprintf("stage %q", b.name)
+		if p, ok := err.(*penstock.PanicError); !ok || p.Where != where { // else of a worker of the stage
+			err = fmt.Errorf("%s: %w", where, err)
+		}
+		b.fail(err)
 	}
 	return false
 }
@@ -233,6 +243,18 @@ func (b *base) shield(f func(), callback bool) (panicked bool) {
 	f()
 	panicked = false
 	return false
+}
+
+// hook runs a hook inside of a callback of the package's own, which goes on. A
+// panic in it ends the stage; runtime.Goexit leaves the callback too, and is
+// noticed there.
+func (b *base) hook(f func()) {
+	defer func() {
+		if value := recover(); value != nil {
+			b.failForGood(&penstock.PanicError{Where: fmt.Sprintf("stage %q", b.name), Value: value, Stack: debug.Stack()})
+		}
+	}()
+	f()
 }
 
 // lost counts n events that were sent over a subscription which both sides

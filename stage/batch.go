@@ -63,10 +63,11 @@ type batcher[T any] struct {
 	weigh  func(*T) int // nil: only the count matters
 	within time.Duration
 
-	batch  []T
-	weight int
-	over   bool // no input follows
-	timer  alarm
+	batch   []T
+	weight  int
+	weights []int // scratch: of a chunk
+	over    bool  // no input follows
+	timer   alarm
 }
 
 func newBatcher[T any](b batcher[T], opts []Option) *Gate[T, []T] {
@@ -83,8 +84,11 @@ func newBatcher[T any](b batcher[T], opts []Option) *Gate[T, []T] {
 // take adds the events of one chunk and emits the batches that they fill.
 func (b *batcher[T]) take(_ context.Context, in []T, out *Output[[]T]) error {
 	if b.weigh != nil {
-		for i := range in {
-			w := max(0, b.weigh(&in[i]))
+		b.weights = b.weights[:0]
+		for i := range in { // user code first: it may panic
+			b.weights = append(b.weights, max(0, b.weigh(&in[i])))
+		}
+		for i, w := range b.weights {
 			if len(b.batch) > 0 && w > b.limit-b.weight {
 				b.emit(out)
 			}

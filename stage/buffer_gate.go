@@ -41,8 +41,8 @@ func BufferGate[T any](n int, p Policy, opts ...Option) *Gate[T, T] {
 		g.in.err = nil // it is for gates of this kind too
 	}
 	b.dropped = b.overflow.add
-	if g.in.onDiscard != nil {
-		b.dropped = g.in.onDiscard
+	if hook := g.in.onDiscard; hook != nil {
+		b.dropped = func(n int) { g.in.hook(func() { hook(n) }) }
 	}
 	switch {
 	case n < 0:

@@ -20,7 +20,8 @@ import (
 // cancels the contexts of the other calls; [Done] ends the gate normally at that place. A panic,
 // runtime.Goexit too, becomes a *[penstock.PanicError]. The gate ends when every call has returned: f
 // should return soon when its context ends. Events that were in hands then are
-// counted as discarded.
+// counted as dropped. A call whose error matches [ErrGivenUp] fails its event alone;
+// [WithRetry] and [WithBreaker] make functions that call again, or not at all.
 func MapConcurrent[In, Out any](n int, f func(ctx context.Context, v In) (Out, error), opts ...Option) *Gate[In, Out] {
 	return newConcurrent(n, &concurrent[In, Out]{ordered: true}, f, "mapconcurrent", opts)
 }
@@ -193,7 +194,11 @@ func (c *concurrent[In, Out]) call(s *slot[In, Out], i int) {
 	c.gate.calls.Add(1)
 	defer func() {
 		if !returned {
-			s.err = &penstock.PanicError{Where: fmt.Sprintf("stage %q", c.gate.name), Value: recover(), Stack: debug.Stack()}
+			value := recover()
+			s.err = &penstock.PanicError{Where: fmt.Sprintf("stage %q", c.gate.name), Value: value, Stack: debug.Stack()}
+			if value != nil && c.gate.reaction(s.err) == Repanic {
+				panic(s.err)
+			}
 		}
 		c.gate.calls.Add(-1)
 		c.back <- i
@@ -252,6 +257,9 @@ func (c *concurrent[In, Out]) result(ctx context.Context, i int, out *Output[Out
 		return err
 	case errors.Is(err, Done):
 		out.lost.filtered++
+	case errors.Is(err, ErrGivenUp):
+		out.lost.failed++
+		err = nil
 	default:
 		out.lost.failed++
 		c.gate.wake(ctlWake)

@@ -138,8 +138,9 @@ func First[T any](ctx context.Context, from Outleter[T]) (v T, ok bool, err erro
 	return v, ok, err
 }
 
-// ForEach returns a sink that calls f for every event, in order. An error of f
-// ends it as one of [NewSink]'s callback does.
+// ForEach returns a sink that calls f for every event, in order. An error or a
+// panic of f counts as one of [NewSink]'s callback does: for the whole batch. Where
+// one event alone is to fail use [NewPool], or a batch of one ([Demand] of 1 and 0).
 func ForEach[T any](f func(ctx context.Context, v T) error, opts ...Option) *Sink[T] {
 	return unnamed("foreach", f != nil, func(ctx context.Context, in []T) error {
 		for i := range in {

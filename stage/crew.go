@@ -274,7 +274,7 @@ func (c *crew[T]) ended() *seat[T] {
 // settle decides what becomes of a child whose run has ended.
 func (c *crew[T]) settle(s *seat[T]) {
 	err, ctx := s.end.err, c.in.base.ctx
-	if err != nil && ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+	if err != nil && isInterrupt(ctx, err) {
 		s.end.told = true // the graph has, by the context
 	}
 	done := errors.Is(err, Done)

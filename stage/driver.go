@@ -62,6 +62,9 @@ func (g *Gate[In, Out]) drive(ctx context.Context, ctl uint32) (progress bool) {
 	panicked, err := g.call(func() error { return g.drv.poll(ctx, want, &g.o) })
 	g.in.returned(ctx, panicked, err)
 	g.collect(slab, 0, panicked)
+	if panicked {
+		g.noteLost()
+	}
 	g.noteHeld()
 	g.out.flush()
 	return true
@@ -73,11 +76,20 @@ func (g *Gate[In, Out]) noteHeld() {
 	}
 }
 
+// noteLost counts as failed what has left the driver's hands in a call that did
+// not return: its output is dropped.
+func (g *Gate[In, Out]) noteLost() {
+	if lost := int(g.in.stats.held.Load()) - g.drv.held(); lost > 0 {
+		add(&g.in.stats.failed, lost)
+	}
+}
+
 // endDriver ends the driver and counts what it held.
 func (g *Gate[In, Out]) endDriver() {
 	if g.drv == nil {
 		return
 	}
+	g.noteLost() // in a call that was left by runtime.Goexit
 	held := g.drv.held()
 	g.drv.close()
 	g.in.stats.held.Store(0)

@@ -89,19 +89,18 @@ func (e *RestartError) Unwrap() []error { return []error{e.First, e.Last} }
 // reaction says what the stage does about err.
 func (b *base) reaction(err error) Reaction {
 	r := Stop
+	var p *penstock.PanicError
+	panicked := errors.As(err, &p)
 	switch {
-	case b.fixed:
+	case b.fixed, panicked && p.Value == nil: // runtime.Goexit
 		return Stop
 	case b.reacts:
 		r = b.onError
 	case b.graph().supervises != alone:
 		r = Restart
 	}
-	if b.reactsToPanic {
-		var p *penstock.PanicError
-		if errors.As(err, &p) {
-			r = b.onPanic
-		}
+	if b.reactsToPanic && panicked {
+		r = b.onPanic
 	}
 	return r
 }
@@ -137,14 +136,35 @@ func (b *base) noteFailure(err error) {
 	if b.failures == nil {
 		b.failures = &overflowLog{write: func(n int) {
 			last := b.lastFailure.Load()
-			b.logger().Warn("stage goes on after failures", slog.String("stage", b.name), slog.Int("failures", n), slog.Any("last", *last))
+			b.logger().Warn("stage goes on after failures", withStack(*last, slog.String("stage", b.name), slog.Int("failures", n), slog.Any("last", *last))...)
 		}}
 	}
 	b.failures.add(1)
 }
 
+// withStack adds the stack of a panic to what is logged about it: where the stage
+// goes on nobody else tells of it.
+func withStack(err error, args ...any) []any {
+	var p *penstock.PanicError
+	if errors.As(err, &p) {
+		args = append(args, slog.String("stack", string(p.Stack)))
+	}
+	return args
+}
+
 // isInterrupt reports whether a callback returned because the graph has
 // cancelled its context.
 func isInterrupt(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
+	return ctx.Err() != nil && (matches(err, ctx.Err()) || matches(err, context.Cause(ctx)))
+}
+
+// matches is errors.Is for errors of users, which may be such that comparing
+// them panics: those match nothing.
+func matches(err, target error) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	return errors.Is(err, target)
 }

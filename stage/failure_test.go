@@ -237,21 +237,29 @@ func TestRepanicEndsTheProcess(t *testing.T) {
 	if os.Getenv("PENSTOCK_REPANIC") == "1" {
 		g := NewGraph()
 		sink := NewSink("sink", func(context.Context, []int) error { panic("the very first") }, OnPanic(Repanic))
-		Connect(g, FromSlice("source", []int{1}), sink)
+		if os.Getenv("PENSTOCK_REPANIC_IN") == "worker" {
+			gate := MapConcurrent(2, func(context.Context, int) (int, error) { panic("the very first") }, OnPanic(Repanic))
+			Connect(g, FromSlice("source", []int{1}), gate)
+			Connect(g, gate, Discard[int]())
+		} else {
+			Connect(g, FromSlice("source", []int{1}), sink)
+		}
 		g.Run(context.Background())
 		fmt.Println("survived")
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRepanicEndsTheProcess$")
-	cmd.Env = append(os.Environ(), "PENSTOCK_REPANIC=1")
-	out, err := cmd.CombinedOutput()
-	if err == nil || strings.Contains(string(out), "survived") || !strings.Contains(string(out), "the very first") {
-		t.Errorf("%v: %s", err, out)
-	}
-	if !strings.Contains(string(out), "failure_test.go") {
-		t.Errorf("the trace does not show where the panic came from: %s", out)
+	for _, where := range []string{"callback", "worker"} {
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRepanicEndsTheProcess$")
+		cmd.Env = append(os.Environ(), "PENSTOCK_REPANIC=1", "PENSTOCK_REPANIC_IN="+where)
+		out, err := cmd.CombinedOutput()
+		if err == nil || strings.Contains(string(out), "survived") || !strings.Contains(string(out), "the very first") {
+			t.Errorf("in a %s: %v: %s", where, err, out)
+		}
+		if !strings.Contains(string(out), "failure_test.go") {
+			t.Errorf("in a %s: the trace does not show where the panic came from: %s", where, out)
+		}
 	}
 }
 

@@ -180,14 +180,14 @@ func (g *Gate[In, Out]) process(ctx context.Context, k int, e *edge[In], p *pack
 	g.in.cameBy(e.sub)
 	panicked, err := g.call(func() error { return g.f(ctx, in, &g.o) })
 	interrupted := g.in.returned(ctx, panicked, err)
-	kept := 0 // of in, by an operator whose call panicked
+	kept := 0 // of in, by an operator whose call panicked; below 0: it has lost some of before
 	if g.drv != nil && !panicked {
 		err = nil // an operator counts itself which events have failed
 	} else if g.drv != nil {
-		kept = max(0, g.drv.held()-int(g.in.stats.held.Load()))
+		kept = g.drv.held() - int(g.in.stats.held.Load())
 	}
 	g.in.settled(len(in), err, interrupted)
-	if kept > 0 {
+	if kept != 0 {
 		add(&g.in.stats.failed, -kept)
 	}
 	g.collect(slab, k, panicked)
@@ -263,12 +263,14 @@ func (g *Gate[In, Out]) call(f func() error) (panicked bool, err error) {
 // what its stages have sent, and with its output too.
 func (g *Gate[In, Out]) renew(set map[*base]bool) {
 	if g.drv != nil {
-		if held := g.drv.held(); held > 0 {
+		g.noteLost() // in a call that was left by runtime.Goexit
+		held := g.drv.held()
+		g.drv.renew() // which may wait for workers
+		g.noteHeld()
+		if held > 0 {
 			add(&g.in.stats.dropped, held)
 			g.in.logger().Warn("events dropped", slog.String("stage", g.in.name), slog.Int("events", held), slog.String("reason", "restart"))
 		}
-		g.drv.renew()
-		g.noteHeld()
 	}
 	if set == nil {
 		return

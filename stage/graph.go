@@ -120,6 +120,7 @@ func (g *Graph) Start(ctx context.Context) error {
 	if err := g.admitAll(); err != nil {
 		return err
 	}
+	g.warnOfLoose()
 	g.callbacks, g.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	g.started = true
 	executors := g.executors()
@@ -372,7 +373,7 @@ func (g *Graph) logger() *slog.Logger {
 // name gives helpers a name of their own in the graph: "map#3" is the third
 // stage that was connected, and a map.
 func (g *Graph) name(b *base) {
-	if b.auto {
+	if b.auto && b.settings.named == "" {
 		b.name = fmt.Sprintf("%s#%d", b.name, len(g.nodes)+1)
 	}
 }

@@ -33,6 +33,7 @@ type inlet[T any] struct {
 	first     int           // the edge that the next turn begins with
 	gone      bool          // some of edges are done
 	hasty     int           // subscriptions with FailFast, ever
+	ranked    bool          // edges are of different priorities, the highest first
 	owned     bool          // the stage asks by rules of its own, not by the window
 	ownWindow demand.Window // of its subscriptions, when Max is not 0; else they say
 
@@ -48,7 +49,7 @@ func newInlet[T any](b *base) inlet[T] { return inlet[T]{base: b} }
 
 // adopt takes in a subscription: the first ask follows (ST-16).
 func (i *inlet[T]) adopt(e *edge[T]) {
-	i.edges = append(i.edges, e)
+	i.place(e)
 	if !e.sub.feedback {
 		i.live++
 	}
@@ -111,6 +112,9 @@ func (i *inlet[T]) begin() {
 func (i *inlet[T]) turn(ready func() bool, process func(at int, e *edge[T], p *packet[T])) (progress bool) {
 	if i.gone {
 		i.compact()
+	}
+	if i.ranked {
+		return i.turnRanked(ready, process)
 	}
 	n, first := len(i.edges), i.first
 	for k := range n {
@@ -195,10 +199,10 @@ func (i *inlet[T]) asked(s *Subscription, reason error) {
 	switch {
 	case errors.Is(err, Done):
 		i.endInput()
-	case reason != nil && errors.Is(err, reason): // passed on, not a failure of its own
+	case reason != nil && matches(err, reason): // passed on, not a failure of its own
 		i.finishWith(err)
 	default:
-		i.fail(fmt.Errorf("stage %q: %w", i.name, err))
+		i.failForGood(fmt.Errorf("stage %q: %w", i.name, err))
 	}
 }
 
@@ -251,8 +255,8 @@ func (i *inlet[T]) sweep(set map[*base]bool) {
 		n, ask := e.sweep()
 		add(&i.stats.undelivered, n)
 		switch {
-		case ask == 0 || i.owned:
-		case e.manual:
+		case ask == 0:
+		case e.sub.manual:
 			e.askMore(ask)
 		default:
 			i.ask(e, ask)

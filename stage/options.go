@@ -50,6 +50,7 @@ func (p Policy) String() string {
 type Option func(*settings)
 
 type settings struct {
+	named         string // by Named
 	capacity      int
 	buffered      bool // Buffer was given
 	policy        Policy
@@ -83,6 +84,11 @@ func (s *settings) invalid(field, format string, args ...any) {
 		s.err = &penstock.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 	}
 }
+
+// Named gives a stage its name where the constructor takes none, as those of
+// helpers and operators do; else it takes the place of that one. Without it the
+// graph calls them after their kind and their place: map#3. "" changes nothing.
+func Named(name string) Option { return func(s *settings) { s.named = name } }
 
 // Buffer sets how many events a source keeps that nobody has asked for, and
 // which it drops when there are more. Capacity 0 keeps none;

@@ -102,8 +102,8 @@ func (b *base) restartLater(err error) bool {
 	b.restartAt.Store(time.Now().Add(wait).UnixNano())
 	b.paused |= resting
 	b.back.alarm = time.AfterFunc(wait, func() { b.post(b.restart) })
-	b.logger().Warn("stage is restarted", slog.String("stage", b.name), slog.Duration("in", wait),
-		slog.Int("restarts", t.count), slog.Int("at_most", r.budget), slog.Any("error", err))
+	b.logger().Warn("stage is restarted", withStack(err, slog.String("stage", b.name), slog.Duration("in", wait),
+		slog.Int("restarts", t.count), slog.Int("at_most", r.budget), slog.Any("error", err))...)
 	return true
 }
 
@@ -223,7 +223,10 @@ func (g *Graph) renewInOrder(from *base, set map[*base]bool) {
 		for len(order) > 0 {
 			b := order[0]
 			order = order[1:]
-			if b.post(func() { b.follow(set, &held); next() }) {
+			if b.post(func() {
+				defer next() // also when its Init calls runtime.Goexit
+				b.follow(set, &held)
+			}) {
 				return
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -34,13 +35,15 @@ type Source[T any] struct {
 	knownOpen int         // intake.open, as last set
 	dry       bool        // the last call of pull emitted nothing
 	dryWant   int         // the least want seen since then
+	again     *time.Timer // of a pull callback that has failed and emitted nothing
 }
 
 // Pull returns a source that is asked. f is called with want > 0, the number of
 // events that its subscribers have asked for and that it has not given; it
 // emits events to out and returns. It may emit fewer: then it is called again
 // as long as it makes progress. When it emits nothing, it is called again after
-// a call of [Source.Wake] or when want has risen. It may emit more: the
+// a call of [Source.Wake] or when want has risen; with [Resume] also a tenth of a
+// second after a failure. It may emit more: the
 // rest goes to the buffer. f never has to remember demand.
 //
 // f runs one call at a time. It may block until there is something, but must
@@ -254,7 +257,20 @@ func (s *Source[T]) produce(ctx context.Context, ctl uint32) (progress bool) {
 	emitted := s.collect(slab, want, panicked)
 	s.out.returned(ctx, panicked, err)
 	s.dry, s.dryWant = emitted == 0, want
+	if s.dry && (panicked || err != nil) && s.out.phase == running && s.out.paused == 0 {
+		s.callAgain()
+	}
 	return emitted > 0
+}
+
+// callAgain has a source that has failed and goes on called again, but not at
+// once: it may fail for ever.
+func (s *Source[T]) callAgain() {
+	if s.again == nil {
+		s.again = time.AfterFunc(DefaultRestartMin, func() { s.out.wake(ctlWake) })
+	} else {
+		s.again.Reset(DefaultRestartMin)
+	}
 }
 
 // collect sends what was asked for and buffers the rest.
@@ -337,6 +353,9 @@ func (s *Source[T]) warn(dropped int, reason string) {
 // again, with nothing left.
 func (s *Source[T]) close() {
 	s.in.close(nil)
+	if s.again != nil {
+		s.again.Stop()
+	}
 	s.overflow.flush()
 	if release := s.release; release != nil {
 		s.release = nil

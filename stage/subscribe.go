@@ -156,11 +156,15 @@ func (r *request[T]) attach() {
 		r.e.end(r.o.cause)
 		return
 	}
-	if err := r.accept(); err != nil {
-		r.e.end(err)
-		return
+	err := ErrProducerNotAlive
+	defer func() { // also when a hook calls runtime.Goexit in accept
+		if err != nil {
+			r.e.end(err)
+		}
+	}()
+	if err = r.accept(); err == nil {
+		r.o.greet(len(r.o.edges))
 	}
-	r.o.greet(len(r.o.edges))
 }
 
 // accept takes the subscription in, unless the producer is at its end or the
@@ -180,15 +184,21 @@ func (r *request[T]) answer(to chan<- error) {
 	if !r.sub.standing.CompareAndSwap(requested, accepted) {
 		return
 	}
-	err := r.accept()
-	if err != nil {
-		to <- err
+	err := ErrProducerNotAlive
+	told := false
+	defer func() { // also when a hook calls runtime.Goexit in accept
+		if !told {
+			to <- err
+		}
+	}()
+	if err = r.accept(); err != nil {
 		return
 	}
 	if !r.i.post(func() { r.i.join(r.e) }) {
 		r.e.leave() // for the consumer, which has ended and touches it no more
 		err = ErrConsumerNotAlive
 	}
+	told = true
 	to <- err
 	r.o.greet(len(r.o.edges))
 }

@@ -54,6 +54,7 @@ type subscription struct {
 	async    bool
 	hasty    bool // FailFast was given
 	feedback bool // made by Feedback
+	rank     int  // Priority
 	timeout  time.Duration
 	err      error
 }

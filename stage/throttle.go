@@ -16,7 +16,8 @@ func Throttle[T any](l *Limiter, opts ...Option) *Gate[T, T] {
 }
 
 // ThrottleCost is [Throttle] where an event costs cost(&v) tokens, a negative
-// number counting as 0. The pointer may not be kept.
+// number counting as 0; cost is called for a whole chunk before any of it passes.
+// The pointer may not be kept.
 func ThrottleCost[T any](l *Limiter, cost func(*T) int, opts ...Option) *Gate[T, T] {
 	g := newThrottle(l, cost, opts)
 	g.in.callback(cost != nil)
@@ -29,7 +30,8 @@ func ThrottleCost[T any](l *Limiter, cost func(*T) int, opts ...Option) *Gate[T,
 // first are reserved and the alarm is set for the time at which they are there.
 type throttle[T any] struct {
 	l        *Limiter
-	cost     func(*T) int
+	cost     func(*T) int // nil: one token each
+	prices   []int64      // of the last chunk, whose end waits; empty without cost
 	waiting  deque[T]
 	reserved int64 // what the first one costs
 	timer    alarm
@@ -45,19 +47,33 @@ func newThrottle[T any](l *Limiter, cost func(*T) int, opts []Option) *Gate[T, T
 	return g
 }
 
-func (t *throttle[T]) price(v *T) int64 {
+// priceAll asks for the prices of a chunk: before anything else, for it is user
+// code, which may panic.
+func (t *throttle[T]) priceAll(in []T) {
+	if t.cost == nil {
+		return
+	}
+	t.prices = t.prices[:0]
+	for i := range in {
+		t.prices = append(t.prices, int64(max(0, t.cost(&in[i]))))
+	}
+}
+
+// price returns the price of the event with which left are left of its chunk.
+func (t *throttle[T]) price(left int) int64 {
 	if t.cost == nil {
 		return 1
 	}
-	return int64(max(0, t.cost(v)))
+	return t.prices[len(t.prices)-left]
 }
 
 // take passes on what may pass now and keeps the rest.
 func (t *throttle[T]) take(_ context.Context, in []T, out *Output[T]) error {
+	t.priceAll(in)
 	now := time.Now()
 	k := 0
 	for k < len(in) {
-		price := t.price(&in[k])
+		price := t.price(len(in) - k)
 		if t.l.enforce {
 			if !t.l.take(now, price) {
 				out.lost.failed = len(in) - k
@@ -91,7 +107,7 @@ func (t *throttle[T]) poll(_ context.Context, _ int, out *Output[T]) error {
 		if t.waiting.len() == 0 {
 			return nil
 		}
-		price := t.price(t.waiting.front())
+		price := t.price(t.waiting.len())
 		wait := t.l.reserve(now, price)
 		t.reserved = price
 		if wait > 0 {
