@@ -32,35 +32,52 @@ import (
 //
 // The slice is not kept. Producing one event allocates nothing.
 func (t *Topic[T]) Produce(ctx context.Context, events ...T) error {
-	if len(events) != 1 || !t.plain.Load() {
+	if len(events) != 1 {
 		return t.produce(ctx, events, nil, nil)
-	}
-	if ctx.Err() != nil {
-		return penstock.ContextError(ctx)
 	}
 	// The short way of one event in memory, in turn: the turn is free, there is
 	// capacity in advance, no batch is under way, and the slot and its time are
-	// there.
-	if t.turn.TryLock() {
+	// there. What is rare is left to functions that nothing follows, so that
+	// little is kept on the stack for them: a locked instruction waits for all
+	// stores before it (ADR 0084).
+	one := &events[0]
+	if ctx.Err() == nil && t.plain.Load() && t.turn.TryLock() {
 		if t.credit > 0 && t.joined { // looked at first: the log belongs to the turn only then
 			p := t.next
 			log := p.log
 			if slot := log.Slot(); slot != nil {
-				*slot = events[0]
+				*slot = *one
 				log.Filled()
 				t.credit--
 				t.next = p.next
-				alone := p.alone
-				t.turn.Publish()
-				if !alone.IsMarked() { // else nobody else is to be woken, and this one need not be
-					p.notify()
+				dirty, bit := p.alone.Mark()
+				if t.turn.Release() || dirty.Load()&bit == 0 { // else nobody else is to be woken, and this one need not be
+					t.published(p)
 				}
 				return nil
 			}
 		}
 		t.turn.Unlock()
 	}
-	return t.produceNext(ctx, events[0])
+	return t.produceSlow(ctx, one)
+}
+
+// published wakes who waits for the turn, and who waits for events of the
+// partition.
+func (t *Topic[T]) published(p *partition[T]) {
+	t.turn.Wake()
+	p.notify()
+}
+
+// produceSlow is Produce of one event, with every step.
+func (t *Topic[T]) produceSlow(ctx context.Context, one *T) error {
+	if !t.plain.Load() {
+		return t.produce(ctx, []T{*one}, nil, nil)
+	}
+	if ctx.Err() != nil {
+		return penstock.ContextError(ctx)
+	}
+	return t.produceNext(ctx, *one)
 }
 
 // TryProduce is Produce, except that fullness with WhenFull Fail is told by

@@ -88,6 +88,17 @@ func (t *Turn) Publish() {
 	}
 }
 
+// Release is Publish whose caller wakes: it returns true when somebody waits for
+// the lock, and then Wake has to be called.
+func (t *Turn) Release() bool { return t.word.Add(oneTurn-locked)&waiting != 0 }
+
+// Wake wakes who waits for the lock, if it is free.
+func (t *Turn) Wake() {
+	if w := t.word.Load(); w&waiting != 0 {
+		t.wake(w)
+	}
+}
+
 // wake leaves a token for who waits. When the word has changed meanwhile, some
 // other goroutine holds the lock and will look at the bit.
 func (t *Turn) wake(w uint64) {

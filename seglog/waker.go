@@ -117,8 +117,10 @@ func (p Place) Notify() {
 	}
 }
 
-// IsMarked reports whether Notify would do nothing.
-func (p *Place) IsMarked() bool { return p.dirty.Load()&p.bit != 0 }
+// Mark returns the word and the bit that Notify sets in it: while it is set,
+// Notify does nothing. Who asks for both before a publication and looks at them
+// after it needs the place no more.
+func (p *Place) Mark() (dirty *atomic.Uint64, bit uint64) { return p.dirty, p.bit }
 
 // NoPlace is a place that is never marked, of no waker; it is not notified.
 var NoPlace = Place{dirty: new(atomic.Uint64)}
