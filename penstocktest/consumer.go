@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -19,6 +20,17 @@ import (
 // they are, and brings the answers back. open returns the near end, as an
 // agent calls it, of a consumer that is far at the other end.
 func StreamConsumer(t *testing.T, open func(t *testing.T, far stream.Consumer) (near stream.Consumer)) {
+	streamConsumer(t, func(t *testing.T, f func(t *testing.T)) { f(t) }, open)
+}
+
+// StreamConsumerInBubble is [StreamConsumer] with each case, and open, in a
+// testing/synctest bubble, where delays take no time. What open starts must
+// have ended when its cleanup has.
+func StreamConsumerInBubble(t *testing.T, open func(t *testing.T, far stream.Consumer) (near stream.Consumer)) {
+	streamConsumer(t, synctest.Test, open)
+}
+
+func streamConsumer(t *testing.T, run func(t *testing.T, f func(t *testing.T)), open func(t *testing.T, far stream.Consumer) (near stream.Consumer)) {
 	for _, s := range []struct {
 		name string
 		test func(t *testing.T, c *consumerRun)
@@ -33,8 +45,10 @@ func StreamConsumer(t *testing.T, open func(t *testing.T, far stream.Consumer) (
 		{"ManyDeliveriesKeepTheirOrder", manyDeliveries},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			far := &farConsumer{}
-			s.test(t, &consumerRun{t: t, far: far, near: open(t, far)})
+			run(t, func(t *testing.T) {
+				far := &farConsumer{}
+				s.test(t, &consumerRun{t: t, far: far, near: open(t, far)})
+			})
 		})
 	}
 }
@@ -163,8 +177,14 @@ func deliveriesArrive(t *testing.T, c *consumerRun) {
 }
 
 func failuresComeBack(t *testing.T, c *consumerRun) {
-	c.far.set(nil, func(context.Context, *stream.Delivery) (stream.Answer, error) {
-		return stream.Answer{Failed: []stream.ItemFailure{{Index: 0, Err: errors.New("first broke")}, {Index: 2, Err: errors.New("third broke")}}}, nil
+	broken := map[string]error{"a": errors.New("first broke"), "c": errors.New("third broke")}
+	c.far.set(nil, func(_ context.Context, d *stream.Delivery) (a stream.Answer, _ error) {
+		for i := range d.Items { // what is known to be settled may be missing in a repetition
+			if err := broken[string(d.Items[i].Event.Value)]; err != nil {
+				a.Failed = append(a.Failed, stream.ItemFailure{Index: i, Err: err})
+			}
+		}
+		return a, nil
 	})
 	a, err := c.near.Deliver(c.ctx(), suiteDelivery())
 	if err != nil || len(a.Failed) != 2 {
@@ -225,7 +245,8 @@ func handshakeDuringDelivery(t *testing.T, c *consumerRun) {
 	}
 	select {
 	case err := <-delivered:
-		t.Errorf("Deliver returned (%v) before its handler", err)
+		close(release)
+		t.Fatalf("Deliver returned (%v) before its handler", err)
 	default:
 	}
 	close(release)
@@ -274,14 +295,19 @@ func manyDeliveries(t *testing.T, c *consumerRun) {
 	const n = 100
 	for i := uint64(1); i <= n; i++ {
 		d := suiteDelivery()
-		d.Items[0].Token.Lo = i
+		for k := range d.Items {
+			d.Items[k].Token.Lo += 10 * i
+			if k == 0 || d.Items[k].From != d.Items[k-1].From {
+				d.Items[k].From.Token.Lo += 10 * i
+			}
+		}
 		if _, err := c.near.Deliver(c.ctx(), d); err != nil {
 			t.Fatalf("delivery %d: %v", i, err)
 		}
 	}
 	for i, lo := range got {
-		if lo != uint64(i+1) {
-			t.Fatalf("delivery %d arrived in place %d", lo, i+1)
+		if want := 7 + 10*uint64(i+1); lo != want {
+			t.Fatalf("token %d arrived in place %d, want %d", lo, i+1, want)
 		}
 	}
 	if len(got) != n {
