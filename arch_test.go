@@ -35,6 +35,7 @@ var floors = map[string]int{
 	"stage":              3,
 	"queue":              4,
 	"stream":             5,
+	"stream/remote":      6,
 
 	"internal/leak":    0,
 	"internal/measure": 0,       // what benchmarks stand on

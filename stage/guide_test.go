@@ -8,10 +8,10 @@ import (
 )
 
 // TestGuideShowsWhatTheExamplesRun holds that every block of Go in the guide is a
-// part of an example of stage, queue, stream or penstocktest, letter by letter.
+// part of an example of stage, queue, stream, its subpackages or penstocktest, letter by letter.
 func TestGuideShowsWhatTheExamplesRun(t *testing.T) {
 	var code strings.Builder
-	for _, pattern := range []string{"example*_test.go", "../queue/*example*_test.go", "../penstocktest/example*_test.go", "../stream/example*_test.go"} {
+	for _, pattern := range []string{"example*_test.go", "../queue/*example*_test.go", "../penstocktest/example*_test.go", "../stream/example*_test.go", "../stream/remote/example*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
