@@ -139,6 +139,8 @@ func (r *run) cursorAt(sub *subscription, at Position) (Cursor, error) {
 				return c, err
 			} // the cache keeps less than the checkpoint allows
 		}
+	case PositionAtTime:
+		return r.cursorAtTime(id, at.Time)
 	case PositionAt, PositionAfter:
 		if err := r.checkToken(id, at); err != nil {
 			return nil, err

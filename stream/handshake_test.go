@@ -41,7 +41,7 @@ func TestNewSubscriptionStartsWhereItAsks_ORC54(t *testing.T) {
 		"no answer": {Position{}, "11"},
 		"latest":    {Position{Kind: PositionLatest}, "11"},
 		"earliest":  {Position{Kind: PositionEarliest}, "1 2 3 4 5 6 7 8 9 10 11"},
-		"first one": {at(PositionAt, 1), "1 2 3 4 5 6 7 8 9 10 11"}, // case ORC-55
+		"first one": {at(PositionAt, 1), "1 2 3 4 5 6 7 8 9 10 11"},
 		"future":    {at(PositionAt, 11), "11"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,6 +55,41 @@ func TestNewSubscriptionStartsWhereItAsks_ORC54(t *testing.T) {
 				g.pump()
 				want(t, "delivered", c.values(), tt.want)
 				release()
+			})
+		})
+	}
+}
+
+// A start at the very first container that the cache keeps gets that one, in
+// either cache and before and after what came before it was dropped.
+func TestStartAtTheFirstKeptContainer_ORC55(t *testing.T) {
+	for name, newCache := range map[string]func() (Cache, error){
+		"simple": func() (Cache, error) { return NewSimpleCache(10) },
+		"log": func() (Cache, error) {
+			return NewLogCache(LogCacheConfig{Evict: func(_, _ CacheMeta, _ time.Time) bool { return true }})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t, func(g *rig, _ *agentConfig) { g.newCache = newCache })
+				g.start()
+				defer g.stop()
+				holder, gate := g.subscribe("s", "holder"), make(chan struct{})
+				g.feed(boxes("s", 1, 3)...)
+				g.pump()
+				g.pump() // 1 to 3 are dropped
+				holder.set(func(c *scriptConsumer) { c.gate = gate })
+				g.feed(boxes("s", 4, 6)...)
+				g.pump()
+				g.pump()
+				want(t, "kept", g.stats().Cached, 3)
+				c := &scriptConsumer{onShake: func(int) (Position, error) { return at(PositionAt, 4), nil }}
+				g.consumers["s/new"] = c
+				g.announce("s", "new")
+				want(t, "delivered", c.values(), "4 5 6")
+				holder.set(func(c *scriptConsumer) { c.gate = nil })
+				close(gate)
+				synctest.Wait()
 			})
 		})
 	}

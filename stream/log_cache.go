@@ -213,11 +213,15 @@ func headerBytes(h penstock.Header) int {
 // Cursor opens a cursor over one stream; see [Cache]. A position below what
 // was dropped is no miss when it is known that nothing of its stream was.
 func (l *LogCache) Cursor(id penstock.StreamID, at Position) (Cursor, error) {
-	lowest := l.purged
+	return l.open(id, at, l.lowest())
+}
+
+// lowest is the oldest container kept, or the newest one dropped.
+func (l *LogCache) lowest() penstock.Token {
 	if it := l.oldest(); it != nil {
-		lowest = it.c.Token
+		return it.c.Token
 	}
-	return l.open(id, at, lowest)
+	return l.purged
 }
 
 func (l *LogCache) oldest() *item {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -32,21 +33,28 @@ const (
 	// token. It is never refused. Answering it spares a consumer repetitions
 	// when an agent has begun again at its checkpoint.
 	PositionResume
+	// PositionAtTime is the first container that the queue took in at or after
+	// the time; see [AtTime].
+	PositionAtTime
 )
 
-var positionNames = [...]string{"none", "latest", "earliest", "at", "after", "resume after"}
+var positionNames = [...]string{"none", "latest", "earliest", "at", "after", "resume after", "at time"}
 
 // Position is a place in the containers of one stream. The zero Position asks
 // for nothing.
 type Position struct {
 	Kind  PositionKind
 	Token penstock.Token // for PositionAt, PositionAfter and PositionResume
+	Time  time.Time      // for PositionAtTime
 }
 
 // String returns the position in words.
 func (p Position) String() string {
 	if int(p.Kind) >= len(positionNames) {
 		return fmt.Sprintf("position(%d)", uint8(p.Kind))
+	}
+	if p.Kind == PositionAtTime {
+		return positionNames[p.Kind] + " " + p.Time.UTC().Format(time.RFC3339Nano)
 	}
 	if p.Kind >= PositionAt {
 		return positionNames[p.Kind] + " " + p.Token.String()
@@ -65,11 +73,15 @@ func containerToken(t penstock.Token) penstock.Token {
 type CacheMissError struct {
 	Stream    penstock.StreamID
 	Requested penstock.Token
+	Time      time.Time      // requested instead of a token; else zero
 	Low       penstock.Token // oldest container kept
 	High      penstock.Token // newest container kept
 }
 
 func (e *CacheMissError) Error() string {
+	if !e.Time.IsZero() {
+		return fmt.Sprintf("stream %s: what came at %s is no longer kept; kept are %s to %s", e.Stream, e.Time.UTC().Format(time.RFC3339Nano), e.Low, e.High)
+	}
 	return fmt.Sprintf("stream %s: position %s is no longer kept; kept are %s to %s", e.Stream, e.Requested, e.Low, e.High)
 }
 

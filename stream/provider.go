@@ -216,7 +216,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	if at.Kind >= PositionAt && !p.adapter.Rewindable() {
 		return &unsupportedError{what: fmt.Sprintf("start %s: provider %q cannot rewind", at, p.config.Name)}
 	}
-	if at.Kind >= PositionAt {
+	if at.Kind >= PositionAt && at.Kind != PositionAtTime {
 		if err := p.checkToken(p.mapper.QueueFor(s), at.Token); err != nil {
 			return fmt.Errorf("start %s: %w", at, err)
 		}

@@ -264,6 +264,9 @@ func (r *run) add(batch []Container) (refused []Container) {
 	case err == nil:
 		r.stats.Read += uint64(len(batch))
 		last := &batch[len(batch)-1]
+		if !r.hasRead {
+			r.first = batch[0].Time
+		}
 		r.read, r.hasRead, r.taken = containerToken(last.Token), true, last.Time
 		r.stats.ReadEvents += uint64(events(batch))
 		r.wake(batch)

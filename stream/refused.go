@@ -80,6 +80,9 @@ func (r *run) handedOver(c Container) {
 	}
 	r.stats.DeadLettered += uint64(len(c.Events))
 	r.tell(ContainerDeadLettered, Diagnostic{Stream: c.Stream, Token: c.Token, Events: len(c.Events)})
+	if !r.hasRead {
+		r.first = c.Time
+	}
 	if t := containerToken(c.Token); !r.hasRead || t.Compare(r.read) > 0 {
 		r.read, r.hasRead, r.taken = t, true, c.Time
 	}

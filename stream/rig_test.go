@@ -408,6 +408,10 @@ func (s *spyCache) Progress(earliest *penstock.Token, now time.Time) {
 	s.Cache.Progress(earliest, now)
 }
 
+func (s *spyCache) CursorAtTime(id penstock.StreamID, t time.Time) (Cursor, error) {
+	return s.Cache.(TimeCache).CursorAtTime(id, t)
+}
+
 func (s *spyCache) UnderPressure() bool { return s.pressure || s.Cache.UnderPressure() }
 
 func (s *spyCache) MaxAdd() int {

@@ -67,6 +67,8 @@ type run struct {
 	taken     time.Time // when the queue took that one in; zero when it does not say
 	uncertain bool      // a registration was pending when the drain began
 	refusals  refusals
+	loaded    bool           // the run began at a checkpoint
+	first     time.Time      // when the queue took in the first container read
 	floor     penstock.Token // nothing at or below it can be asked for again
 	hasFloor  bool
 	reported  progress // last one given to the cache
@@ -282,6 +284,7 @@ func (r *run) initReceiver() {
 			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
 		} else if ok {
 			r.raiseFloor(pos)
+			r.loaded = true
 			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
 		}
 		if err == nil {

@@ -18,12 +18,13 @@ import (
 // protection, is one hold on it; a posting lives while it has a container, a
 // cursor or, in a log cache, a memory of what was dropped.
 type shelf struct {
-	streams map[penstock.StreamID]*posting
-	count   int
-	newest  penstock.Token // of the container added last
-	added   bool           // newest is set
-	purged  penstock.Token // of the container dropped last
-	dropped bool           // purged is set
+	streams    map[penstock.StreamID]*posting
+	count      int
+	newest     penstock.Token // of the container added last
+	added      bool           // newest is set
+	purged     penstock.Token // of the container dropped last
+	dropped    bool           // purged is set
+	purgedTime time.Time      // of that container
 
 	onRead func(*item) // told of each container that a cursor returns; may be nil
 }
@@ -50,6 +51,7 @@ type posting struct {
 	events     uint64         // linked in the posting's life
 	purged     penstock.Token // of the container of the stream that was dropped last
 	hasPurged  bool
+	purgedTime time.Time // of that container
 	purgedAt   time.Time // in a log cache
 	stranded   int       // holds on containers that are gone
 	remembered bool      // a log cache keeps it for its purged token
@@ -96,8 +98,8 @@ func (s *shelf) unlink(it *item) *posting {
 	} else {
 		p.head.older = nil
 	}
-	p.purged, p.hasPurged = it.c.Token, true
-	s.purged, s.dropped = it.c.Token, true
+	p.purged, p.hasPurged, p.purgedTime = it.c.Token, true, it.c.Time
+	s.purged, s.dropped, s.purgedTime = it.c.Token, true, it.c.Time
 	s.count--
 	s.forget(p)
 	return p

@@ -325,3 +325,28 @@ func TestUnsubscribedDuringTheDrain_OR83(t *testing.T) {
 		})
 	}
 }
+
+// A place that a consumer has asked for is no progress: what lies there has not
+// been delivered. An answer that comes during a drain leaves the checkpoint
+// before it (OR-81).
+func TestAPlaceIsNoProgress_OR81(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		g.marks = &spyMarks{}
+		g.start()
+		c := &scriptConsumer{shakeGate: make(chan struct{}), onShake: func(int) (Position, error) { return at(PositionAt, 2), nil }}
+		g.consumers["s/sub"] = c
+		g.announce("s", "sub")
+		g.feed(boxes("s", 1, 3)...)
+		g.pump()
+		stopped := make(chan error, 1)
+		go func() { stopped <- g.stop() }() // ends when the handshake has
+		synctest.Wait()
+		close(c.shakeGate)
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		want(t, "delivered", c.values(), "")
+		want(t, "checkpoint", g.marks.at(), 1)
+	})
+}

@@ -102,7 +102,7 @@ func (s *Stream[T]) container(header penstock.Header, n int, event func(int) (pe
 	return c, nil
 }
 
-// Start is a place where a subscription begins: [Latest], [Earliest], [At] or
+// Start is a place where a subscription begins: [Latest], [Earliest], [AtTime], [At] or
 // [After].
 type Start interface{ position() Position }
 
