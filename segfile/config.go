@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -38,7 +39,7 @@ type Config struct {
 	Partitions int    // 0 = 1; fixed when the topic is made
 
 	// Router, Codec and Tenant are recorded when the topic is made and must be
-	// the same afterwards: at most 128 bytes each.
+	// the same afterwards: at most 128 bytes of UTF-8 each.
 	Router string
 	Codec  string
 	Tenant string
@@ -80,6 +81,9 @@ func (c *Config) validate() error {
 	for _, f := range []struct{ name, value string }{{"Router", c.Router}, {"Codec", c.Codec}, {"Tenant", c.Tenant}} {
 		if len(f.value) > maxIDBytes {
 			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d bytes, at most %d", len(f.value), maxIDBytes)}
+		}
+		if !utf8.ValidString(f.value) { // topic.json would not give it back
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%q is not UTF-8", f.value)}
 		}
 	}
 	if c.Dir == "" {

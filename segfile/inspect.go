@@ -116,12 +116,13 @@ func Inspect(c InspectConfig) (*Inspection, error) {
 	case err == nil:
 		err = checkVersion(topicName, t.Format)
 	}
-	if err == nil && t.Topic != c.Topic {
+	if err == nil && t.Topic != nameInFile(c.Topic) {
 		err = l.corrupt(topicName, fmt.Errorf("it is of topic %q", t.Topic))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("topic %q: %w", c.Topic, err)
 	}
+	t.Topic = c.Topic // the directory has every byte of it
 	in.topic = t
 	return in, nil
 }

@@ -86,6 +86,10 @@ func checkVersion(what, version string) error {
 	return nil
 }
 
+// nameInFile returns a topic's name as topic.json gives it back: a byte that is
+// no UTF-8 became U+FFFD. The name of the directory has every byte.
+func nameInFile(name string) string { return string([]rune(name)) }
+
 // check compares the configuration with what the topic was made with (BQ-37).
 func (t *topic) check(c *Config) error {
 	if err := checkVersion(topicName, t.Format); err != nil {
@@ -95,7 +99,7 @@ func (t *topic) check(c *Config) error {
 		field     string
 		made, now any
 	}{
-		{"Topic", t.Topic, c.Topic},
+		{"Topic", t.Topic, nameInFile(c.Topic)},
 		{"Partitions", t.Partitions, c.Partitions},
 		{"Router", t.Router, c.Router},
 		{"HashVersion", t.HashVersion, penstock.HashVersion},
@@ -168,7 +172,7 @@ func (l *Log) createTopic() (*topic, error) {
 		return nil, err
 	}
 	t := &topic{
-		Mark: topicMark, Format: fmt.Sprintf("%d.%d", formatMajor, formatMinor), Topic: l.cfg.Topic,
+		Mark: topicMark, Format: fmt.Sprintf("%d.%d", formatMajor, formatMinor), Topic: nameInFile(l.cfg.Topic),
 		Partitions: l.cfg.Partitions, Router: l.cfg.Router, HashVersion: penstock.HashVersion, Codec: l.cfg.Codec,
 		Tenant: l.cfg.Tenant, Created: l.seams.now().UTC().Format(time.RFC3339Nano), uuid: l.newUUID(),
 	}
