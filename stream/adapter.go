@@ -57,8 +57,10 @@ func (DefaultParts) NewCache(QueueID) (Cache, error) { return NewSimpleCache(Def
 // of Enqueue is worth, and when a container comes again, is the adapter's
 // contract with its queue and belongs in its documentation.
 type Adapter interface {
-	// Rewindable reports whether a receiver's containers can be asked for by
-	// token. An adapter that returns false is never given one.
+	// Rewindable reports whether a container has the same token each time that
+	// it is read, so that a subscription may start at one. A subscription that
+	// starts earlier is served from the queue's cache; the queue is not read
+	// again. Where Rewindable returns false, positions are refused.
 	Rewindable() bool
 	// Direction reports whether the adapter can read, write or both.
 	Direction() Direction
@@ -128,7 +130,8 @@ type Checkpointed interface {
 // it has been processed. Its methods are called by one goroutine at a time.
 type Checkpointer interface {
 	// Load returns the stored position; ok is false when there is none. It is
-	// called once, after the receiver's Init.
+	// called by the agent once, after the receiver's Init, and by the receiver
+	// itself if it begins behind that position.
 	Load(ctx context.Context) (pos penstock.Token, ok bool, err error)
 	// Update takes the position of now and stores it when it is time to: a
 	// checkpointer may hold back. The newest position given wins over earlier

@@ -85,9 +85,13 @@ func (a *agent) start(ctx context.Context) error {
 			return fmt.Errorf("agent of queue %s: %w", a.queue, penstock.ErrExists)
 		}
 		select {
-		case <-prev.done:
-		case <-ctx.Done():
-			return penstock.ContextError(ctx)
+		case <-prev.done: // also when ctx has ended: then the run begins, and drains
+		default:
+			select {
+			case <-prev.done:
+			case <-ctx.Done():
+				return penstock.ContextError(ctx)
+			}
 		}
 		select {
 		case <-prev.workers.drained:
@@ -95,11 +99,11 @@ func (a *agent) start(ctx context.Context) error {
 			return fmt.Errorf("agent of queue %s: work of the run before has not returned: %w", a.queue, penstock.ErrExists)
 		}
 	}
-	cache, receiver, err := a.parts()
+	cache, receiver, marks, err := a.parts()
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", a.queue, err)
 	}
-	r := newRun(ctx, a, cache, receiver)
+	r := newRun(ctx, a, cache, receiver, marks)
 	a.mu.Lock()
 	a.current = r
 	a.mu.Unlock()
@@ -109,8 +113,9 @@ func (a *agent) start(ctx context.Context) error {
 	return nil
 }
 
-// parts makes the cache and the receiver of a run.
-func (a *agent) parts() (cache Cache, receiver Receiver, err error) {
+// parts makes the cache and the receiver of a run. marks is nil for a receiver
+// that keeps no checkpoints.
+func (a *agent) parts() (cache Cache, receiver Receiver, marks Checkpointer, err error) {
 	err = guard("factory", func() (err error) {
 		if cache, err = a.newCache(); err != nil {
 			return fmt.Errorf("cache: %w", err)
@@ -121,9 +126,12 @@ func (a *agent) parts() (cache Cache, receiver Receiver, err error) {
 		if cache == nil || receiver == nil {
 			return &penstock.FieldError{Field: "Factory", Reason: "makes no cache or no receiver"}
 		}
+		if c, ok := receiver.(Checkpointed); ok {
+			marks = c.Checkpointer()
+		}
 		return nil
 	})
-	return cache, receiver, err
+	return cache, receiver, marks, err
 }
 
 // stop drains the current run and returns when its whole cleanup is complete.

@@ -81,9 +81,9 @@ type run struct {
 	workers *latch // goroutines of spawn
 }
 
-func newRun(ctx context.Context, a *agent, c Cache, rec Receiver) *run {
+func newRun(ctx context.Context, a *agent, c Cache, rec Receiver, marks Checkpointer) *run {
 	r := &run{
-		agent: a, cache: c, receiver: rec,
+		agent: a, cache: c, receiver: rec, marks: marks,
 		mail: make(chan func()), drain: make(chan struct{}), stopOnce: new(sync.Once),
 		deaf: make(chan struct{}), done: make(chan struct{}),
 		latch:    newLatch(),
@@ -94,9 +94,6 @@ func newRun(ctx context.Context, a *agent, c Cache, rec Receiver) *run {
 		lastTick: time.Now(),
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // values of Run's context reach the handlers
-	if c, ok := rec.(Checkpointed); ok {
-		r.marks = c.Checkpointer()
-	}
 	return r
 }
 

@@ -203,3 +203,43 @@ func TestCodecThatPanicsFailsOneEvent_OR103(t *testing.T) {
 		want(t, "lag", topic.Queue().Stats().Groups[0].Lag, 0)
 	})
 }
+
+type brokenMarks struct {
+	*scriptReceiver
+	broken func()
+}
+
+func (r brokenMarks) Checkpointer() Checkpointer { r.broken(); return nil }
+
+// It killed the process: the receiver and the cache were made under a guard,
+// and the checkpointer was asked for behind it.
+func TestCheckpointerThatPanicsIsAFailureToStart(t *testing.T) {
+	for name, broken := range map[string]func(){"panic": func() { panic("broken") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t)
+				g.agent.newReceiver = func() (Receiver, error) { return brokenMarks{&scriptReceiver{rig: g}, broken}, nil }
+				var p *penstock.PanicError
+				if err := g.agent.start(t.Context()); !errors.As(err, &p) {
+					t.Errorf("start: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Whether the run before has ended, and whether the context has, was asked at
+// once, and either could answer.
+func TestRunWithAnEndedContextBeginsAndDrainsEachTime(t *testing.T) {
+	topic := memoryTopic(t, queue.Config[Container]{Partitions: 8})
+	defer topic.Close()
+	p := openProvider(t, topic, func(c *Config) { c.Queues = 8 })
+	defer p.Close()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range 50 {
+		if err := p.Run(ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
