@@ -13,7 +13,7 @@ import (
 )
 
 type benchCmd struct {
-	Names  []string `arg:"" optional:"" name:"name" help:"Rows to run: queue, stage, log or latency, a part such as queue/consume, or one row. None runs all."`
+	Names  []string `arg:"" optional:"" name:"name" help:"Rows to run: queue, stage, stream, log or latency, a part such as queue/consume, or one row. None runs all."`
 	List   bool     `help:"List the rows and end."`
 	Rounds int      `default:"0" help:"Rounds per row; a figure is the median over them. At most 1000; 0 is 7, or 1 with --quick."`
 	Quick  bool     `help:"Short rounds: every check holds, but the figures mean little."`

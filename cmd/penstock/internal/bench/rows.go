@@ -14,7 +14,7 @@ const (
 // rows are all rows that exist. What each compares stands in its text, which is
 // part of the result.
 var rows = slices.Concat(
-	queueRows(), sharedRows(), manyRows(), routingRows(), idleRows(), seedRows(), latencyRows(), stageRows, logRows,
+	queueRows(), sharedRows(), manyRows(), routingRows(), idleRows(), seedRows(), latencyRows(), stageRows, streamRows(), logRows,
 )
 
 // logRows: one partition, records that begin with their number, defaults of the
