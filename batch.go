@@ -46,6 +46,12 @@ func NewPulled[T any](values []T, d *Delivery, ticket uint64) Batch[T] {
 	return Batch[T]{first: unsafe.SliceData(values), n: len(values), d: d, gen: ticket | pulled}
 }
 
+// NewPulledAt is [NewPulled] of the n values from first on, which lie next to
+// each other in memory.
+func NewPulledAt[T any](first *T, n int, d *Delivery, ticket uint64) Batch[T] {
+	return Batch[T]{first: first, n: n, d: d, gen: ticket | pulled}
+}
+
 // pulled marks a ticket; no delivery gets so far in its count of settlements.
 const pulled = 1 << 63
 

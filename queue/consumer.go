@@ -90,29 +90,29 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	}
 	cur := c.now
 	read := cur.read
-	if max <= 0 || read+penstock.Offset(max) > cur.smooth {
+	end := read + penstock.Offset(max)
+	if max <= 0 || end > cur.smooth {
 		return c.pull(context.Background(), max, false)
 	}
 	c.now = cur.next
 	cur.delivery.First = read
-	cur.read = read + penstock.Offset(max)
-	i := int(read - cur.win.First)
-	values := cur.win.Values[i : i+max : i+max]
+	cur.read = end
+	first := &cur.win.Values[read-cur.win.First] // smooth is not above the window's end
 	if way == byCommit {
 		cur.ticket++
 		cur.smooth = 0
 		c.last = cur
-		b.Batch = penstock.NewPulled(values, &cur.delivery, cur.ticket)
+		b.Batch = penstock.NewPulledAt(first, max, &cur.delivery, cur.ticket)
 		return b, true, nil
 	}
 	if !cur.hold.Advance(max) {
 		return c.pull(context.Background(), max, false) // Resize was faster: these are another consumer's
 	}
-	cur.committed = read + penstock.Offset(max)
+	cur.committed = end
 	if way == autoBounded && c.budget.Waiting() > 0 {
 		c.budget.Poke()
 	}
-	b.Batch = penstock.NewPulled(values, &cur.delivery, 0)
+	b.Batch = penstock.NewPulledAt(first, max, &cur.delivery, 0)
 	return b, true, nil
 }
 
