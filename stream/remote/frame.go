@@ -162,12 +162,12 @@ func (t *text) UnmarshalJSON(b []byte) error {
 }
 
 // Kinds of positions by their words on the wire.
-var positionKinds = []string{"none", "latest", "earliest", "at", "after", "resume"}
+var positionKinds = []string{"none", "latest", "earliest", "at", "after", "resume", "at_time"}
 
 func (p *position) to() (stream.Position, error) {
 	for i, k := range positionKinds {
 		if k == p.Kind {
-			return stream.Position{Kind: stream.PositionKind(i), Token: p.Token}, nil
+			return stream.Position{Kind: stream.PositionKind(i), Token: p.Token, Time: p.Time}, nil
 		}
 	}
 	return stream.Position{}, bad("position %q is unknown", cut(p.Kind, 32))
@@ -177,7 +177,7 @@ func fromPosition(p stream.Position) (*position, error) {
 	if int(p.Kind) >= len(positionKinds) {
 		return nil, fmt.Errorf("position %s cannot be sent: %w", p, penstock.ErrUnsupported)
 	}
-	return &position{Kind: positionKinds[p.Kind], Token: p.Token}, nil
+	return &position{Kind: positionKinds[p.Kind], Token: p.Token, Time: p.Time}, nil
 }
 
 // check says what is missing in a frame that the other end has sent. owner

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -271,5 +272,33 @@ func TestGuideShowsTheProtocol(t *testing.T) {
 	}
 	if len(kinds) < 12 {
 		t.Errorf("only %d kinds of lines are shown", len(kinds))
+	}
+}
+
+// Every position that a consumer can answer with reaches the owner; one that
+// was added to package stream later did not.
+func TestEveryPositionCrosses(t *testing.T) {
+	at := time.Date(2026, 11, 30, 10, 0, 0, 5, time.UTC)
+	for kind := stream.PositionKind(0); !strings.HasPrefix((stream.Position{Kind: kind}).String(), "position("); kind++ {
+		want := stream.Position{Kind: kind, Token: penstock.Token{Hi: 1, Lo: 2}, Time: at}
+		sent, err := fromPosition(want)
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		line, err := json.Marshal(sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read position
+		if err := json.Unmarshal(line, &read); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := read.to(); err != nil || got != want {
+			t.Errorf("%s came as %s: %v", want, got, err)
+		}
+	}
+	if _, err := fromPosition(stream.Position{Kind: 200}); !errors.Is(err, penstock.ErrUnsupported) {
+		t.Errorf("an unknown kind: %v", err)
 	}
 }
