@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync"
 
@@ -42,7 +43,7 @@ type diskLog struct {
 }
 
 func openLog(e env, level penstock.Durability, size int) (*diskLog, error) {
-	log, err := segfile.Open(segfile.Config{Dir: e.dir, Topic: "bench", Durability: level})
+	log, err := segfile.Open(segfile.Config{Dir: e.dir, Topic: "bench", Durability: level, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,10 @@
 package bench
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/penstock/penstock/internal/measure"
+)
 
 // Sizes that rows share.
 const (
@@ -48,5 +52,13 @@ var logRows = []row{
 	{
 		name: "log/reopen/clean", baseline: "scan of 64 MiB with checksums", events: 1 << 20, open: reopenRow,
 		text: "1 GiB in 1,048,576 records of 1 KiB, in frames of 100, written and closed before the clock. An event is one opening; in the clock: Open, and a reader at the start. Baseline: 64 MiB of the same frames scanned like those of log/read.",
+	},
+	{
+		name: "log/reopen/killed", baseline: "scan of what it reads, with checksums", events: 49_100, open: killedRow, goal: measure.Goal{Goal: 0.5},
+		text: "49,100 records of 1 KiB in frames of 100, synced; the files as a killed process leaves them at the worst moment: state.slot is 8,100 records, some 8 MiB, behind, and the next segment is prepared. An event is one opening; in the clock: Open, which finds the end and makes it durable, and a reader at the start. Baseline: 8,100 such records scanned like those of log/read.",
+	},
+	{
+		name: "log/fsck/deep", baseline: "scan with checksums", events: 1 << 18, open: fsckRow, goal: measure.Goal{Goal: 1 / 1.5},
+		text: "262,144 records of 1 KiB in frames of 100, 256 MiB; in the clock: a deep check, what `penstock fsck --deep` does. Baseline: the same frames scanned like those of log/read.",
 	},
 }
