@@ -19,7 +19,7 @@ import (
 
 // The test binary runs itself as another process with these variables set.
 const (
-	childMode = "PENSTOCK_SEGFILE_CHILD" // what to do: hold, write
+	childMode = "PENSTOCK_SEGFILE_CHILD" // what to do: hold, write, once
 	childDir  = "PENSTOCK_SEGFILE_DIR"
 	childText = "PENSTOCK_SEGFILE_LEVEL"
 )
@@ -40,6 +40,9 @@ func child() {
 
 func childRun(mode, dir string, level penstock.Durability) error {
 	c := small(nil, dir)
+	if mode == "once" {
+		return appendOnce(c)
+	}
 	c.Durability, c.Partitions, c.SegmentBytes = level, 2, 32*penstock.KiB
 	l, err := Open(c)
 	if err != nil {
@@ -74,6 +77,37 @@ func childRun(mode, dir string, level penstock.Durability) error {
 		}()
 	}
 	return <-errs
+}
+
+// onceAppends is how many appends the child makes whose system calls are looked
+// at, over several segments.
+const onceAppends = 40
+
+// appendOnce appends one record after the other and prints a line when each is
+// acknowledged. No barrier comes in between.
+func appendOnce(c Config) error {
+	l, err := open(c, seams{now: time.Now, random: rand.Uint64, idle: time.Hour})
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	for i := range onceAppends {
+		f := NewFrame(1)
+		f.Add([]byte(strings.Repeat("r", 700)))
+		r, err := l.Partition(0).Append(context.Background(), f)
+		if err == nil {
+			_, err = r.Wait(context.Background())
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Printf("ack %d\n", i)
+	}
+	err = l.Close()
+	if err == nil {
+		os.Exit(0)
+	}
+	return err
 }
 
 func startChild(t *testing.T, mode, dir string, level penstock.Durability) (*exec.Cmd, *bufio.Scanner) {
