@@ -128,7 +128,7 @@ func testedLines(t *testing.T, file, prefix string, numbers ...int) {
 func TestBufferQueueStatementsAreAnswered(t *testing.T) {
 	const file = "docs/from-bufferqueue.md"
 	all := rows(t, file, number)
-	numbered(t, file, all, 47)
+	numbered(t, file, all, 64)
 	for _, r := range all {
 		if len(r.cells) != 5 {
 			t.Errorf("%s:%d: %d cells, want 5", file, r.line, len(r.cells))

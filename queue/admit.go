@@ -68,8 +68,13 @@ func (t *Topic[T]) admit(ctx context.Context, n int, bytes penstock.Bytes) error
 	if t.closed.Load() {
 		return penstock.ErrClosed
 	}
-	if t.config.WhenFull == Fail {
+	switch t.config.WhenFull {
+	case Fail:
 		return t.refuse(n)
+	case DropOldest:
+		if err := t.dropOldest(ctx, n, bytes); err != errNothingToDrop {
+			return err
+		}
 	}
 	t.warnNoGroup()
 	err := t.acquire(ctx, n, bytes)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -20,15 +21,22 @@ const (
 	Wait WhenFull = iota
 	// Fail makes producers fail at once with [penstock.ErrFull].
 	Fail
+	// DropOldest makes room by moving groups past the oldest events, at least as
+	// many as the request has and a 64th of the capacity at a time. On disk only,
+	// with Config.HardRetention.
+	DropOldest
 )
 
-// String returns the mode as it stands in configuration: wait or fail.
+// String returns the mode as it stands in configuration: wait, fail or
+// drop_oldest.
 func (w WhenFull) String() string {
 	switch w {
 	case Wait:
 		return "wait"
 	case Fail:
 		return "fail"
+	case DropOldest:
+		return "drop_oldest"
 	}
 	return fmt.Sprintf("when_full(%d)", uint8(w))
 }
@@ -64,7 +72,7 @@ type Config[T any] struct {
 	// [penstock.ErrTooLarge], before anything of it was admitted or routed.
 	MaxEvent penstock.Bytes
 	// WhenFull says what producers do when Capacity or CapacityBytes is used
-	// up: Wait, the default, or Fail.
+	// up: Wait, the default, Fail or DropOldest.
 	WhenFull WhenFull
 	// SegmentSize is the number of events per piece of memory, of 1 GiB at
 	// most. 0 lets it grow with the backlog from 64 to 4096, or less when
@@ -104,6 +112,27 @@ type Config[T any] struct {
 	// [Group.SeekOffset] can go back to it. It may change between opens, and is
 	// not a limit: what some group needs is kept besides.
 	RetainSegments int
+	// RetainAge, RetainBytes and RetainEvents say by age and size what each
+	// partition of a topic on disk keeps besides, whole segments: those with an
+	// event that is younger than RetainAge, that is one of the newest
+	// RetainEvents, or that has less than RetainBytes behind it. What is beyond
+	// one of them, or beyond RetainSegments if that is set, is deleted when every
+	// known group has committed it; on a topic without a group at once
+	// ([Stats].Expired). What is idle is looked at every sixteenth of RetainAge, at
+	// least once a minute. 0 is no limit.
+	RetainAge    time.Duration
+	RetainBytes  penstock.Bytes
+	RetainEvents int
+	// HardRetention lets these three, and DropOldest, pass a group that has not
+	// committed: it goes on behind what was deleted and is told so. A pull
+	// returns a [*SkippedError], GroupConfig.OnSkip is called, and
+	// GroupStats.Skipped counts the events. Such a topic has no readers.
+	HardRetention bool
+	// GroupTTL forgets a group that nobody has had open for so long, as
+	// [Topic.DeleteGroup] does, with what is parked; 0 keeps it for ever. It counts
+	// from the last commit or the end of its use, over restarts, and is looked at
+	// every sixteenth of it, at least once an hour.
+	GroupTTL time.Duration
 	// SyncEvery says when events are synced in the background at level
 	// written; 0 is after 100 ms.
 	SyncEvery segfile.SyncEvery
@@ -129,6 +158,7 @@ func (c *Config[T]) validate() error {
 		{"Capacity", c.Capacity, maxCapacity},
 		{"SegmentSize", c.SegmentSize, maxSegment / max(1, int(reflect.TypeFor[T]().Size()))},
 		{"RetainSegments", c.RetainSegments, math.MaxInt},
+		{"RetainEvents", c.RetainEvents, math.MaxInt},
 	} {
 		if err := inRange(f.name, f.value, f.most); err != nil {
 			return err
@@ -137,8 +167,8 @@ func (c *Config[T]) validate() error {
 	if err := c.validateBytes(); err != nil {
 		return err
 	}
-	if c.WhenFull > Fail {
-		return &penstock.FieldError{Field: "WhenFull", Reason: fmt.Sprintf("%d is neither Wait nor Fail", uint8(c.WhenFull))}
+	if c.WhenFull > DropOldest {
+		return &penstock.FieldError{Field: "WhenFull", Reason: fmt.Sprintf("%d is none of Wait, Fail and DropOldest", uint8(c.WhenFull))}
 	}
 	if c.Key != nil && c.Router != nil {
 		return &penstock.FieldError{Field: "Router", Reason: "Key is set too; give one of them"}
@@ -156,6 +186,9 @@ func (c *Config[T]) validate() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if err := c.validateRetention(); err != nil {
+		return err
 	}
 	return c.validateStorage()
 }

@@ -53,6 +53,7 @@ type Consumer[T any] struct {
 	now     *cursor[T] // whose turn is next
 	pending []uint64   // partitions to look at, a bit each
 	last    *cursor[T] // of the last pull, until Commit
+	skips   []Skip     // to be told by the next pulls
 	ticket  ticket     // for the group's rate
 	shaping            // of its batches
 }
@@ -122,10 +123,13 @@ func (c *Consumer[T]) pull(ctx context.Context, max int, linger bool) (b Batch[T
 	if err := c.enter(true); err != nil {
 		return b, false, err
 	}
+	if err := c.nextSkip(); err != nil {
+		return b, false, err
+	}
 	cur, values, err := c.next(ctx, max, linger)
 	if values == nil {
-		if err != nil && c.share.Load() != c.mine {
-			return c.pull(ctx, max, linger) // the partition that failed may be another consumer's
+		if err != nil && (c.share.Load() != c.mine || c.wasPassed(err)) {
+			return c.pull(ctx, max, linger) // the partition that failed may be another consumer's, or passed
 		}
 		return b, false, err
 	}

@@ -93,6 +93,7 @@ type cursor[T any] struct {
 	standing atomic.Pointer[seglog.Hold] // hold, for others
 	sought   atomic.Pointer[sought]      // nil unless the owner has to move
 	moved    atomic.Pointer[moved]       // not nil when another cursor counts, see resize.go
+	skipped  atomic.Pointer[Skip]        // what the owner has not been told, see skip.go
 
 	delivery  penstock.Delivery
 	runsUntil penstock.Offset // delivery.Times[0] covers [win.First or later, runsUntil)

@@ -39,6 +39,9 @@ type (
 		WaitingProducers int             `json:"waiting_producers"`
 		KeyPanics        uint64          `json:"key_panics"`
 		SizePanics       uint64          `json:"size_panics"`
+		Skipped          uint64          `json:"skipped"`
+		Expired          uint64          `json:"expired"`
+		ForgottenGroups  uint64          `json:"forgotten_groups"`
 		DiskFull         bool            `json:"disk_full"`
 		DiskBytes        int64           `json:"disk_bytes"`
 		InPerSecond      float64         `json:"in_per_second"`
@@ -88,6 +91,8 @@ type (
 		Redriven         uint64               `json:"redriven"`
 		Undecodable      uint64               `json:"undecodable"`
 		ReadErrors       uint64               `json:"read_errors"`
+		Skipped          uint64               `json:"skipped"`
+		LastSkip         *jsonSkip            `json:"last_skip,omitempty"`
 		Batches          jsonBatches          `json:"batches"`
 		HandlerSeconds   float64              `json:"handler_seconds"`
 		Calls            []jsonCall           `json:"calls"`
@@ -141,6 +146,13 @@ type (
 		DiskFull  bool      `json:"disk_full"`
 		Time      time.Time `json:"time"`
 	}
+	jsonSkip struct {
+		Partition int       `json:"partition"`
+		From      uint64    `json:"from"`
+		To        uint64    `json:"to"`
+		Events    uint64    `json:"events"`
+		Time      time.Time `json:"time"`
+	}
 	jsonGroupPartition struct {
 		Committed  uint64  `json:"committed"`
 		End        uint64  `json:"end"`
@@ -165,6 +177,7 @@ func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
 		State: s.State.String(), Severity: s.State.Severity().String(), Why: s.Why, WhenFull: s.WhenFull.String(),
 		Capacity: s.Capacity, CapacityBytes: int64(s.CapacityBytes), UsedBytes: int64(s.UsedBytes),
 		Produced: s.Produced, Refused: s.Refused, Retained: s.Retained, WaitingProducers: s.WaitingProducers, KeyPanics: s.KeyPanics, SizePanics: s.SizePanics, DiskFull: s.DiskFull,
+		Skipped: s.Skipped, Expired: s.Expired, ForgottenGroups: s.Forgotten,
 		InPerSecond: debugpage.Finite(s.In), OutPerSecond: debugpage.Finite(s.Out), RateSeconds: s.Over.Seconds(),
 		Partitions: make([]jsonPartition, len(s.Partitions)), Groups: make([]jsonGroup, 0, len(s.Groups)+len(s.Stored)),
 	}
@@ -191,7 +204,7 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 		RateLimit: debugpage.Finite(s.Rate), RateLimited: s.RateLimited, InHand: s.Run.InHand, Waiting: s.Run.Waiting,
 		Delivered: s.Run.Delivered, Failed: s.Run.Failed, DeadLettered: s.Run.DeadLettered, Dropped: s.Run.Dropped,
 		Discarded: s.Discarded, Redriven: s.Redriven, Resized: s.Resized, ResizingTo: s.ResizingTo,
-		Undecodable: s.Undecodable, ReadErrors: s.ReadErrors,
+		Undecodable: s.Undecodable, ReadErrors: s.ReadErrors, Skipped: s.Skipped,
 		Batches:        jsonBatches{s.Run.FlushedByCount, s.Run.FlushedByBytes, s.Run.FlushedByLinger, s.Run.Retries},
 		HandlerSeconds: s.Run.HandlerTime.Seconds(), EndedBy: s.Run.EndedBy,
 		Parked: jsonParked{Keys: s.Parked.Keys, Events: s.Parked.Events, Bytes: int64(s.Parked.Bytes), Reason: s.Parked.Reason},
@@ -225,6 +238,9 @@ func (v *debugView) jsonGroup(s *GroupStats) jsonGroup {
 	}
 	if e := s.LastError; e != nil {
 		g.LastError = &jsonError{e.Kind, e.Partition, uint64(e.Offset), e.Text, e.DiskFull, e.Time.UTC()}
+	}
+	if k := s.LastSkip; k != nil {
+		g.LastSkip = &jsonSkip{k.Partition, uint64(k.From), uint64(k.To), k.Events, k.Time.UTC()}
 	}
 	for i, p := range s.Partitions {
 		g.Partitions[i] = jsonGroupPartition{uint64(p.Committed), uint64(p.End), p.Lag, p.LagTime.Seconds()}

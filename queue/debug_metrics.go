@@ -42,6 +42,9 @@ var metrics = []metric{
 	topicMetric("waiting_producers", "gauge", "Requests of producers in line for capacity.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.WaitingProducers)) }),
 	topicMetric("key_panics_total", "counter", "Looks at events on which Config.Key panicked.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.KeyPanics)) }),
 	topicMetric("size_panics_total", "counter", "Looks at events on which Config.Size panicked in a run.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.SizePanics)) }),
+	topicMetric("skipped_events_total", "counter", "Events past which limits have moved groups, summed over the groups.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.Skipped)) }),
+	topicMetric("expired_events_total", "counter", "Events that limits have taken from a topic without a group.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.Expired)) }),
+	topicMetric("forgotten_groups_total", "counter", "Groups that were forgotten because nobody used them.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.Forgotten)) }),
 	topicMetric("partitions", "gauge", "Partitions.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(len(s.Partitions))) }),
 	topicMetric("faulted_partitions", "gauge", "Partitions on disk that take no events: damage, or a write that failed.", func(s *Stats) []debugpage.Value {
 		n := 0
@@ -76,6 +79,7 @@ var metrics = []metric{
 	groupMetric("redriven_events_total", "counter", "Dead letters that Redrive has sent back.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Redriven)) }),
 	groupMetric("undecodable_events_total", "counter", "Events that could not be decoded, and were handed to the dead letters or dropped.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Undecodable)) }),
 	groupMetric("read_errors_total", "counter", "Failed attempts to read a partition.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.ReadErrors)) }),
+	groupMetric("skipped_events_total", "counter", "Events past which limits have moved the group.", func(_ *debugView, g *GroupStats) []debugpage.Value { return debugpage.One(float64(g.Skipped)) }),
 	groupMetric("unreadable_partitions", "gauge", "Partitions that Run cannot read on, or has stopped.", func(_ *debugView, g *GroupStats) []debugpage.Value {
 		return debugpage.One(float64(len(g.Run.Unreadable)))
 	}),

@@ -172,6 +172,9 @@ func (v *debugView) writeGroup(m debugpage.Markup, r groupRow) {
 	if g.Discarded+g.Redriven > 0 {
 		m.Pair("discarded · redriven", debugpage.Grouped(g.Discarded)+" · "+debugpage.Grouped(g.Redriven))
 	}
+	if k := g.LastSkip; k != nil {
+		m.Pair("skipped by limits of the topic", fmt.Sprintf("%s, last in partition %d from %d to %d", debugpage.Grouped(g.Skipped), k.Partition, k.From, k.To))
+	}
 	m.Pair("batches by count · bytes · linger · retry", debugpage.Grouped(run.FlushedByCount)+" · "+debugpage.Grouped(run.FlushedByBytes)+" · "+
 		debugpage.Grouped(run.FlushedByLinger)+" · "+debugpage.Grouped(run.Retries))
 	if run.Batches > 0 {

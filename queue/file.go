@@ -29,6 +29,10 @@ type fileEngine[T any] struct {
 	opening  []*segfile.Cursor // of the group that is being added; guarded by groupsMu
 	requests sync.Pool         // of *request
 	full     atomic.Bool       // an append has failed on a full disk since the last reclaim
+	keeper   keeper[T]
+
+	producersMu sync.Mutex
+	producers   map[uint32]*Producer[T] // by number
 }
 
 func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], error) {
@@ -40,7 +44,7 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 	log, err := segfile.OpenContext(ctx, segfile.Config{
 		FS: c.fs, Dir: c.Dir, Topic: c.Name, Partitions: c.Partitions, Router: router, Codec: c.Codec.ID(),
 		SegmentBytes: c.SegmentBytes, SegmentEvents: c.SegmentEvents, Durability: c.Durability, SyncEvery: c.SyncEvery,
-		Logger: c.Logger,
+		PassOver: c.HardRetention, StampPositions: c.GroupTTL > 0, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -51,7 +55,7 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 		part := log.Partition(i)
 		p.file = &filePartition[T]{topic: t, log: part}
 		part.OnReadable(p.notify)
-		p.retain(t.config.RetainSegments)
+		p.retain(&t.config)
 		e.parkStored(p, part)
 		if p.marks.Holds() > 0 { // a crash may have come between commit and sweep (BQ-126)
 			p.sweep()
@@ -102,6 +106,7 @@ func (e *fileEngine[T]) parkGroup(g *Group[T]) {
 		return // the topic is closed, or the group is open again or deleted
 	}
 	for _, c := range g.shares.Load().cursors {
+		e.touch(c)
 		e.unpark(g.name, c.part.index)
 		e.park(c.part, g.name, c.shown().Committed())
 	}
@@ -177,8 +182,10 @@ func (e *fileEngine[T]) source(partition int, group string, start Start) (source
 		e.opening = cursors
 	}
 	c := e.opening[partition]
-	s := &fileSource[T]{engine: e, part: e.log.Partition(partition), cursor: c, era: c.Era()}
-	return s, c.Committed(), nil
+	s := &fileSource[T]{engine: e, part: e.log.Partition(partition), cursor: c}
+	s.passed = e.passOpened(c, group)
+	s.era = c.Era()
+	return s, max(c.Committed(), s.passed.To), nil
 }
 
 // begin returns where a new group begins in a partition: on a bounded topic

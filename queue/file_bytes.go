@@ -74,4 +74,7 @@ func (e *fileEngine[T]) adoptBytes(ctx context.Context, p *partition[T], room pe
 	return l.total - l.below
 }
 
-func (e *fileEngine[T]) close() error { return e.log.Close() }
+func (e *fileEngine[T]) close() error {
+	e.keeper.end()
+	return e.log.Close()
+}

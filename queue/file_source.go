@@ -20,6 +20,7 @@ type fileSource[T any] struct {
 	part   *segfile.Partition
 	cursor *segfile.Cursor
 	era    uint64          // of the cursor; see seek.go
+	passed segfile.Passed  // at the open of the group
 	reader *segfile.Reader // nil before the first fill
 	values []T
 	metas  []penstock.Meta

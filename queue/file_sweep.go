@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/segfile"
@@ -9,8 +10,9 @@ import (
 
 // filePartition is what the engine keeps per partition.
 type filePartition[T any] struct {
-	topic *Topic[T]
-	log   *segfile.Partition
+	topic  *Topic[T]
+	log    *segfile.Partition
+	within atomic.Uint64 // offset below which everything is beyond the topic's limits, as last seen
 }
 
 func (p *filePartition[T]) end() penstock.Offset      { return p.log.Readable() }
@@ -24,11 +26,21 @@ func (p *filePartition[T]) sweep(low penstock.Offset) {
 	}
 }
 
-// retain keeps the newest n consumed segments: the low-water mark stays behind
-// by so many (ADR 0044). It is called before the first hold is made.
-func (p *partition[T]) retain(n int) {
-	if n > 0 {
-		log := p.file.log
-		p.marks.Lag(func(low penstock.Offset) penstock.Offset { return log.Newest(n, low) })
+// retain keeps what is consumed and within the topic's limits: the low-water
+// mark stays behind (ADR 0044, ADR 0079). It is called before the first hold is
+// made.
+func (p *partition[T]) retain(c *Config[T]) {
+	file, n := p.file, c.RetainSegments
+	switch {
+	case c.limits() != segfile.Limits{}:
+		p.marks.Lag(func(low penstock.Offset) penstock.Offset {
+			at := penstock.Offset(file.within.Load())
+			if n > 0 {
+				at = max(at, file.log.Newest(n, low))
+			}
+			return min(at, low)
+		})
+	case n > 0:
+		p.marks.Lag(func(low penstock.Offset) penstock.Offset { return file.log.Newest(n, low) })
 	}
 }

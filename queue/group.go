@@ -77,6 +77,12 @@ type GroupConfig struct {
 	// partition stops at it. Readers return an error.
 	OnUndecodable OnUndecodable
 
+	// OnSkip, if set, is called when limits of the topic have moved the group past
+	// events (Config.HardRetention): on a goroutine of the topic's, or of the call
+	// that opened the group, one call at a time and with no lock held. It should
+	// not block, as it holds the limits up. A panic of it is logged.
+	OnSkip func(Skip)
+
 	// The rest is for Run.
 
 	// Workers is how many calls of the handler a consumer makes at a time, on as
@@ -162,6 +168,7 @@ type Group[T any] struct {
 	parking  *parking[T] // nil when failed events wait in their place, and nothing was parked before
 	left     leftParked
 	redriven atomic.Uint64 // events that Redrive has sent back
+	skips    skips
 	seen     groupSeen
 	feeds    feeds
 }
@@ -191,6 +198,7 @@ func (t *Topic[T]) Group(name string, c GroupConfig, options ...GroupOption[T]) 
 	if err != nil {
 		return nil, fmt.Errorf("topic %q: group %q: %w", t.config.Name, name, err)
 	}
+	g.tellSkips()
 	return g, nil
 }
 
@@ -262,6 +270,9 @@ func (g *Group[T]) attach(p *partition[T]) (*cursor[T], error) {
 		cur := newCursor(g, p, hold, s)
 		if file, ok := s.(*fileSource[T]); ok {
 			cur.completed = file.completed()
+			if file.passed.Events > 0 {
+				g.noteSkip(cur, Skip{From: file.passed.From, To: file.passed.To, Events: file.passed.Events})
+			}
 		}
 		return cur, nil
 	}

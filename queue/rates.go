@@ -56,6 +56,10 @@ func seconds(s float64) time.Duration {
 type topicSeen struct {
 	opened  time.Time
 	refused atomic.Uint64 // events
+	// skipped are events past which groups were moved, expired those that went
+	// without a group.
+	skipped, expired atomic.Uint64
+	forgotten        atomic.Uint64 // groups
 	// keyPanics and sizePanics count looks at events on which Config.Key and
 	// Config.Size panicked.
 	keyPanics, sizePanics atomic.Uint64

@@ -47,7 +47,7 @@ type readers[T any] struct {
 // Reader opens the reader of a partition. It starts at the group's commit. The
 // error matches [penstock.ErrExists] while the partition has an open reader or
 // when the group is used in another way, [penstock.ErrInvalid] when the group
-// has a Rate, which readers do not keep to, and [penstock.ErrClosed] after Close
+// has a Rate, which readers do not keep to, or the topic HardRetention, and [penstock.ErrClosed] after Close
 // of group or topic. A reader that is not at the commit is moved by its own
 // Seek, not by the group's. It panics when partition is not in [0, Partitions).
 func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
@@ -56,6 +56,9 @@ func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
 	}
 	if g.control.bucket != nil {
 		return nil, &penstock.FieldError{Field: "Rate", Reason: "readers do not keep to it"}
+	}
+	if g.topic.config.HardRetention {
+		return nil, &penstock.FieldError{Field: "HardRetention", Reason: "readers cannot be moved by it"}
 	}
 	if err := g.claim(readAhead); err != nil {
 		return nil, err

@@ -234,6 +234,7 @@ func (g *Group[T]) succeed(x *cursor[T]) *cursor[T] {
 	}
 	x.loan.lend()
 	c := newCursor(g, p, p.marks.Replace(x.shown(), at), s)
+	c.skipped.Store(x.skipped.Swap(nil))
 	if c.saved && c.committed > at { // of a commit that came too late to be stored, and is not told so
 		if err := s.store(c.committed, nil); err != nil {
 			g.noteError(KindCommit, p.index, c.committed, err)

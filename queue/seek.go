@@ -21,8 +21,9 @@ import (
 
 // sought is what a seek leaves for the owner of a cursor.
 type sought struct {
-	hold *seglog.Hold
-	era  uint64
+	hold   *seglog.Hold
+	era    uint64
+	passed bool // by the topic's limits, see pass.go: what is completed or parked stays so
 }
 
 // shown returns the hold that counts. It is safe for concurrent use; c.hold is
@@ -47,10 +48,13 @@ func (c *cursor[T]) adopt() bool {
 		c.standing.Store(s.hold)
 	}
 	c.hold = s.hold
+	c.completed = nil
 	if f, ok := c.source.(*fileSource[T]); ok {
 		f.era = s.era
+		if s.passed {
+			c.completed = f.completed()
+		}
 	}
-	c.completed = nil
 	c.ticket++ // a batch from before is not the last one any more
 	c.committed, c.low = s.hold.Committed(), s.hold.Low()
 	// A window from before may have been emptied: what it copied together is
@@ -236,20 +240,30 @@ func (p *partition[T]) since(unixNano int64, from, end penstock.Offset) (at pens
 func (c *Consumer[T]) adopt() {
 	for i, cur := range c.cursors {
 		if cur.adopt() {
+			cur.completed = nil // a pull begins at the commit
 			c.mark(i)
 			if c.last == cur {
 				c.last = nil
 			}
 		}
 	}
+	c.takeSkips()
 }
 
 // adopt begins again where the lane was sought. What was in hand is abandoned.
 func (l *lane[T]) adopt() error {
-	if l.park != nil {
+	s := l.cur.sought.Load()
+	switch {
+	case l.park == nil:
+	case s != nil && s.passed: // what is parked is delivered from there
+		if err := l.park.end(); err != nil {
+			return err
+		}
+	default:
 		if err := l.park.forsake(); err != nil {
 			return err
 		}
 	}
+	l.cur.skipped.Store(nil) // told by the hook
 	return l.begin()
 }

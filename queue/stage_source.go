@@ -156,6 +156,9 @@ func (g *Group[T]) feed(ctx context.Context, yield func(Message[T]) bool) error 
 func (g *Group[T]) pullInto(ctx context.Context, c *Consumer[T], turn int, yield func(Message[T]) bool) error {
 	for {
 		b, err := c.Pull(ctx)
+		if _, skipped := errors.AsType[*SkippedError](err); skipped {
+			continue // logged, counted and told to the hook
+		}
 		switch {
 		case err == nil:
 		case ctx.Err() != nil, errors.Is(err, ErrReassigned):

@@ -25,6 +25,14 @@ type Stats struct {
 	UsedBytes     penstock.Bytes // of CapacityBytes; 0 when that is
 	WhenFull      WhenFull
 
+	// Skipped are the events past which limits have moved groups since Open,
+	// summed over the groups (Config.HardRetention). Expired are those that limits
+	// have taken from a topic without a group.
+	Skipped uint64
+	Expired uint64
+	// Forgotten is how many groups Config.GroupTTL has deleted since Open.
+	Forgotten uint64
+
 	WaitingProducers int // requests in line for capacity
 	// KeyPanics is how often Config.Key panicked when an event was read, since
 	// Open: such an event counts as one without a key. An event that is looked at
@@ -103,6 +111,10 @@ type GroupStats struct {
 	Undecodable uint64
 	// ReadErrors is how often a partition could not be read, by Run or a pull.
 	ReadErrors uint64
+	// Skipped are the events past which limits have moved the group since it was
+	// opened; LastSkip is the last time, nil before the first.
+	Skipped  uint64
+	LastSkip *Skip
 	// LastError is the last failure of the group's handler, dead-letter hook or
 	// commit; nil before the first.
 	LastError *GroupError
@@ -140,6 +152,7 @@ func (t *Topic[T]) Stats() Stats {
 		Name: t.config.Name, Storage: "memory", Age: now.Sub(t.seen.opened), Closed: t.closed.Load(),
 		Capacity: t.config.Capacity, CapacityBytes: t.config.CapacityBytes, Refused: t.seen.refused.Load(), WhenFull: t.config.WhenFull,
 		KeyPanics: t.seen.keyPanics.Load(), SizePanics: t.seen.sizePanics.Load(),
+		Skipped: t.seen.skipped.Load(), Expired: t.seen.expired.Load(), Forgotten: t.seen.forgotten.Load(),
 	}
 	if t.budget != nil {
 		s.WaitingProducers = t.budget.Waiting()
@@ -261,6 +274,7 @@ func (g *Group[T]) picture() GroupStats {
 	s.Parked = g.parkedStats()
 	s.Redriven = g.redriven.Load()
 	s.Undecodable, s.ReadErrors = g.seen.undecodable.Load(), g.seen.readErrors.Load()
+	s.Skipped, s.LastSkip = g.skips.events.Load(), g.skips.last.Load()
 	if g.parking != nil {
 		s.Discarded = g.parking.discarded.Load()
 	}

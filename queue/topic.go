@@ -126,6 +126,7 @@ func OpenContext[T any](ctx context.Context, c Config[T]) (*Topic[T], error) {
 		return nil, err // says "open topic" and the name already
 	}
 	t.disk = engine
+	engine.keeper.start(engine)
 	t.look()
 	return t, nil
 }

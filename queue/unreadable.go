@@ -74,6 +74,9 @@ func (l *lane[T]) unreadable(at penstock.Offset, err error) error {
 		l.cur.substitute(bad)
 		return nil
 	}
+	if l.cur.wasPassed(err) {
+		return nil // it goes on where it was moved to
+	}
 	now := time.Now()
 	r := &readTrouble{err: err, at: at, since: now, attempts: 1}
 	if was := l.trouble.Load(); was != nil {

@@ -39,6 +39,8 @@ type Receipt struct {
 	err   error
 	n     int
 	level penstock.Durability
+
+	repeats bool
 }
 
 var closedChannel = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -56,6 +58,10 @@ func (r Receipt) Level() penstock.Durability { return r.level }
 
 // Len returns the number of records of the append.
 func (r Receipt) Len() int { return r.n }
+
+// Repeats reports whether the append repeats one that had been made before
+// ([Frame.SetTag]): nothing was appended, and Wait tells where that one is.
+func (r Receipt) Repeats() bool { return r.repeats }
 
 // Wait blocks until the append reached its level or failed, or ctx ends; the
 // append goes on in the last case. It returns the offset of the first record.
@@ -118,6 +124,17 @@ func (p *Partition) Append(ctx context.Context, f *Frame) (Receipt, error) {
 		p.mu.Unlock()
 		f.Release()
 		return Receipt{}, fmt.Errorf("append partition %d: %w", p.id, err)
+	}
+	if f.numbered() {
+		before, repeats, err := p.admitTagLocked(ctx, f)
+		if err != nil || repeats {
+			p.mu.Unlock()
+			f.Release()
+			if err != nil {
+				err = fmt.Errorf("append partition %d: %w", p.id, err)
+			}
+			return before, err
+		}
 	}
 	if !p.busy && p.cfg.Durability == penstock.Written {
 		p.busy = true

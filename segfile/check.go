@@ -187,6 +187,16 @@ func (k *checker) names() {
 	if f.spoiled != nil {
 		k.add(penstock.Warning, stateName, 0, "%v; after a power loss it may be so, otherwise the disk is to be looked at", f.spoiled)
 	}
+	table, err := peekSlot(k.in.fs, filepath.Join(f.dir, producersName), producersMark, k.in.owner(f.id))
+	if err == nil {
+		_, _, err = decodeProducers(table.payload)
+	}
+	if err == nil {
+		err = table.spoiled
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there is none before the first numbered append
+		k.add(penstock.Warning, producersName, 0, "%v; what it says of repeated appends is found again by an open, as far as events are kept", err)
+	}
 	for _, name := range f.others {
 		switch {
 		case strings.HasSuffix(name, ".tmp"):

@@ -46,6 +46,9 @@ func (p *Partition) finish() error {
 		p.w.file = nil
 	}
 	errs = append(errs, p.shutSegments(), p.dropPrepared(), p.w.state.file.Close())
+	if p.w.producers != nil {
+		errs = append(errs, p.w.producers.file.Close())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close partition %d: %w", p.id, err)
 	}
@@ -67,6 +70,9 @@ func (p *Partition) shutSegments() error {
 // finishLog makes the log durable and retries removals.
 func (p *Partition) finishLog() error {
 	if err := p.syncLog(); err != nil {
+		return err
+	}
+	if err := p.saveProducers(); err != nil {
 		return err
 	}
 	return p.removeGarbage()

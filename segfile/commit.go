@@ -21,8 +21,8 @@ func (p *Partition) commit(g *group) {
 		g.failed += n
 	}
 	for i, f := range g.frames {
-		if i >= g.failed && f.failed != nil {
-			f.failed(g.err)
+		if i >= g.failed {
+			p.failed(f, g.err)
 		}
 		f.Release()
 	}
@@ -34,11 +34,21 @@ func (p *Partition) commit(g *group) {
 func (p *Partition) commitOne(f *Frame) (penstock.Offset, error) {
 	frames, firsts := [1]*Frame{f}, [1]penstock.Offset{}
 	_, err := p.append(frames[:], firsts[:])
-	if err != nil && f.failed != nil {
-		f.failed(err)
+	if err != nil {
+		p.failed(f, err)
 	}
 	f.Release()
 	return firsts[0], err
+}
+
+// failed ends a frame that was not appended.
+func (p *Partition) failed(f *Frame, err error) {
+	if f.failed != nil {
+		f.failed(err)
+	}
+	if f.numbered() {
+		p.endTag(f, 0, false)
+	}
 }
 
 // append writes as many of the frames as fit the active segment with one
@@ -60,9 +70,12 @@ func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, erro
 			return 0, fmt.Errorf("append partition %d: %w", p.id, err)
 		}
 	}
-	for _, f := range frames[:n] {
+	for i, f := range frames[:n] {
 		if f.appended != nil {
 			f.appended()
+		}
+		if f.numbered() {
+			p.endTag(f, firsts[i], true)
 		}
 	}
 	p.publish(m)
@@ -182,6 +195,7 @@ func (p *Partition) advance(m mark, frames int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.times.note(p.written.end, now, p.Earliest())
+	m.seg.newest.Store(now)
 	p.written = m
 	p.counts.frames += uint64(frames)
 	p.counts.groups++
@@ -242,6 +256,9 @@ func (p *Partition) afterAppend(m mark) {
 			return
 		}
 		p.w.refreshed = safe
+		if p.cfg.Durability == penstock.Synced {
+			_ = p.saveProducers() // sticky; what it would cover is read at open
+		}
 	}
 	if limit := p.cfg.SegmentEvents; limit > 0 && int(m.end-m.seg.hdr.base) >= limit {
 		_ = p.seal() // a failure is sticky, or shows again at the roll

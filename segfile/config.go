@@ -57,6 +57,14 @@ type Config struct {
 	// partition; [Partition.Append] blocks above it. 0 = 16 MiB.
 	MaxPending penstock.Bytes
 
+	// PassOver opens a group whose position lies below the first event kept, as a
+	// trim leaves it that waits for no group: [Cursor.Pass] moves it. Without it
+	// such a group is refused with [penstock.ErrOffsetOutOfRange].
+	PassOver bool
+
+	// StampPositions notes with each stored position when that was.
+	StampPositions bool
+
 	// Progress, if set, is called while an open reads the end of a partition
 	// that was not closed cleanly, before each block. It must not block.
 	Progress func(Progress)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -122,7 +123,43 @@ func (c *Cursor) setLocked(committed penstock.Offset, completed []uint64) {
 	c.want.committed = committed
 	c.want.completed = append(c.want.completed[:0], completed...)
 	c.want.touched = true
+	c.stampLocked()
 	c.wanted++
+}
+
+func (c *Cursor) stampLocked() {
+	if c.p.cfg.StampPositions {
+		c.want.used = c.p.log.seams.now().UnixNano()
+	}
+}
+
+// Touch stores the position again as it is, for the time that is noted with it
+// (Config.StampPositions). It becomes durable as without sync in
+// [Cursor.Store].
+func (c *Cursor) Touch() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.usableLocked(); err != nil {
+		return err
+	}
+	c.stampLocked()
+	c.wanted++
+	return c.flushLocked(c.wanted, false)
+}
+
+// used returns when the position was stored; the zero time when that is not
+// known.
+func (c *Cursor) used() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return stampTime(c.want.used)
+}
+
+func stampTime(unixNano int64) time.Time {
+	if unixNano == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, unixNano)
 }
 
 // StoreIn is [Cursor.Store] by somebody who began in an era: when a seek or a

@@ -31,7 +31,7 @@ func TestCursorKeepsProgressAndNeverGoesBack(t *testing.T) {
 		must(t, l.Close())
 		wantErr(t, cur.Store(4, nil, true), penstock.ErrClosed)
 		l = openLog(t, c)
-		if g := l.Partition(0).Groups(); len(g) != 1 || g[0] != (GroupInfo{"g", 3}) {
+		if g := l.Partition(0).Groups(); len(g) != 1 || g[0] != (GroupInfo{Name: "g", Committed: 3}) {
 			t.Fatalf("groups %v before any is opened, want g at 3", g)
 		}
 		cs, err = l.Cursors("g", StartLatest)
@@ -358,7 +358,7 @@ func TestCommitOfAnEarlierEraChangesNothing(t *testing.T) {
 		_, err = cur.Seek(2, true)
 		wantErr(t, err, penstock.ErrClosed)
 		l = openLog(t, c)
-		if g := l.Partition(0).Groups(); len(g) != 1 || g[0] != (GroupInfo{"g", 1}) {
+		if g := l.Partition(0).Groups(); len(g) != 1 || g[0] != (GroupInfo{Name: "g", Committed: 1}) {
 			t.Fatalf("groups %v after reopen, want g at 1", g)
 		}
 	})

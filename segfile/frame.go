@@ -67,6 +67,7 @@ type Frame struct {
 	ends      []uint32
 	enveloped bool
 	tag       penstock.ProducerTag
+	unchecked bool // its tag is not compared with others
 	maxTime   int64
 	failed    func(error)
 	appended  func()
@@ -126,7 +127,14 @@ func (f *Frame) Abort() {
 // SetEnveloped says whether all records of the frame are envelopes.
 func (f *Frame) SetEnveloped(yes bool) { f.enveloped = yes }
 
-// SetTag sets the producer's number and sequence for the frame.
+// SetTag sets the producer's number and sequence for the frame. With a producer
+// that is not 0, an append whose sequence is that of the producer's last append
+// is not appended again: its receipt tells where it is ([Receipt.Repeats]). A
+// lower one is refused with a *[SequenceError], the same with another number of
+// records with [penstock.ErrInvalid]; a higher one may leave a gap. One append
+// of a producer is under way in a partition at a time, others wait for it. A
+// partition remembers the last [ProducersMax] producers, over restarts and
+// crashes.
 func (f *Frame) SetTag(tag penstock.ProducerTag) { f.tag = tag }
 
 // SetMaxTime sets the latest time of the records in unix nanoseconds; the time

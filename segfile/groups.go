@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -21,6 +22,9 @@ const (
 type GroupInfo struct {
 	Name      string
 	Committed penstock.Offset
+	// Used is when the position was last stored with Config.StampPositions; the
+	// zero time when it never was.
+	Used time.Time
 }
 
 // Groups returns the groups with a stored position in the partition, by name,
@@ -30,11 +34,11 @@ func (p *Partition) Groups() []GroupInfo {
 	defer p.mu.Unlock()
 	var all []GroupInfo
 	for name, s := range p.groups {
-		at := s.committed
+		at, used := s.committed, stampTime(s.used)
 		if c := p.cursors[name]; c != nil {
-			at = c.Committed()
+			at, used = c.Committed(), c.used()
 		}
-		all = append(all, GroupInfo{Name: name, Committed: at})
+		all = append(all, GroupInfo{Name: name, Committed: at, Used: used})
 	}
 	slices.SortFunc(all, func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	return all
@@ -102,6 +106,9 @@ func (p *Partition) cursorWithBaton(group string, at penstock.Offset) (c *Cursor
 func (p *Partition) createCursor(group string, at penstock.Offset) (*Cursor, error) {
 	s := stored{group: penstock.HashKey(group), epoch: p.w.epoch, synced: p.cfg.Durability == penstock.Synced}
 	s.committed = max(min(at, p.Readable()), p.Earliest())
+	if p.cfg.StampPositions {
+		s.used = p.log.seams.now().UnixNano()
+	}
 	if s.committed > p.Durable() {
 		if err := p.syncLog(); err != nil {
 			return nil, err
@@ -177,6 +184,8 @@ func (p *Partition) readCursor(group string) (*slotFile, stored, error) {
 func (p *Partition) checkCursor(group string, s *stored) error {
 	end, start := p.Readable(), p.Earliest()
 	switch {
+	case s.committed < start && p.cfg.PassOver:
+		return nil
 	case s.committed < start:
 		return fmt.Errorf("committed %d, first event kept %d: %d events were passed over: %w", s.committed, start, start-s.committed, penstock.ErrOffsetOutOfRange)
 	case s.committed <= end || p.Fault() != nil:

@@ -39,6 +39,7 @@ type summary struct {
 	end     penstock.Offset
 	rolling uint32 // crc32c over the checksums of all data frames, in order
 	index   []indexEntry
+	time    int64 // of the seal, as read
 }
 
 // roll adds a frame's checksum to the rolling one.
@@ -139,9 +140,11 @@ func readSeal(seed uint32, f sizedReader, end int64) (summary, bool) {
 	if _, err := f.ReadAt(b, end-n); err != nil {
 		return summary{}, false
 	}
-	if h, err := parseFrame(b, seed); err != nil || h.kind != typeSeal {
+	h, err := parseFrame(b, seed)
+	if err != nil || h.kind != typeSeal {
 		return summary{}, false
 	}
 	sum, err := decodeSeal(b)
+	sum.time = h.time
 	return sum, err == nil
 }

@@ -226,7 +226,7 @@ func (in *Inspection) lookAt(f *found, name string) error {
 	base, ok := parseSegmentName(name)
 	if !ok {
 		switch {
-		case name == stateName, name == groupsDir, name == quarantineDir:
+		case name == stateName, name == producersName, name == groupsDir, name == quarantineDir:
 		case name == spareName:
 			info, err := in.fs.Stat(path)
 			if err == nil {

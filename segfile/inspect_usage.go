@@ -75,7 +75,7 @@ func (u *Usage) share(path string) *penstock.Bytes {
 		return &u.Segments
 	case rest == spareName:
 		return &u.Prepared
-	case rest == stateName || strings.HasPrefix(rest, groupsDir+"/"):
+	case rest == stateName || rest == producersName || strings.HasPrefix(rest, groupsDir+"/"):
 		return &u.Positions
 	case strings.HasPrefix(rest, quarantineDir+"/"):
 		return &u.Quarantine

@@ -38,6 +38,7 @@ type Partition struct {
 	durable  atomic.Uint64
 	earliest atomic.Uint64
 	notify   atomic.Pointer[func()]
+	sealed   atomic.Pointer[func()]
 
 	w writer // of the baton's holder
 
@@ -59,17 +60,18 @@ type Partition struct {
 	syncing bool // a background sync runs
 	starved bool // the last roll found the disk full: a trim may take the active segment
 
-	unneeded penstock.Offset // the highest offset that Trim was given
-	timer    *time.Timer
-	armed    bool   // the timer runs
-	seen     uint64 // counts.frames when it was armed
-	loose    bool   // level synced: the last frames are not yet covered by a barrier
-	cursors  map[string]*Cursor
-	groups   map[string]stored // known on disk
-	garbage  []string          // segments that could not be removed yet
-	trimmed  []*segment        // removed ones that readers had open at the last trim
-	counts   counts
-	times    timeTable
+	unneeded  penstock.Offset // the highest offset that Trim was given
+	timer     *time.Timer
+	armed     bool   // the timer runs
+	seen      uint64 // counts.frames when it was armed
+	loose     bool   // level synced: the last frames are not yet covered by a barrier
+	cursors   map[string]*Cursor
+	groups    map[string]stored // known on disk
+	garbage   []string          // segments that could not be removed yet
+	trimmed   []*segment        // removed ones that readers had open at the last trim
+	counts    counts
+	times     timeTable
+	producers producers
 }
 
 // counts are the running counters behind Stats.
@@ -79,16 +81,18 @@ type counts struct {
 
 // writer is the state that only the holder of the baton touches.
 type writer struct {
-	file      vfs.File // of the active segment; nil when there is none
-	epoch     uint32
-	begun     bool // the clean mark was cleared in this session
-	allocated bool // the active file has its full size
-	index     []indexEntry
-	maxTime   int64
-	refreshed int64 // position when state.slot was last written
-	state     *slotFile
-	start     penstock.Offset // log start in state.slot
-	buf       []byte
+	file         vfs.File // of the active segment; nil when there is none
+	epoch        uint32
+	begun        bool // the clean mark was cleared in this session
+	allocated    bool // the active file has its full size
+	index        []indexEntry
+	maxTime      int64
+	refreshed    int64 // position when state.slot was last written
+	state        *slotFile
+	start        penstock.Offset // log start in state.slot
+	producers    *slotFile       // nil before the first numbered append
+	producersErr error           // a write of it has failed; sticky
+	buf          []byte
 }
 
 // Stats describes a partition at one moment.

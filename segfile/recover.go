@@ -51,7 +51,7 @@ type recovery struct {
 func openPartition(ctx context.Context, l *Log, id int) (*Partition, RecoveryReport, error) {
 	p := newPartition(l, id)
 	r := &recovery{p: p, report: RecoveryReport{Partition: id}, watch: l.watch(ctx, id)}
-	err := r.run()
+	err := r.run(ctx)
 	if err != nil {
 		p.abandon()
 		return nil, r.report, fmt.Errorf("partition %d: %w", id, err)
@@ -75,12 +75,15 @@ func (p *Partition) abandon() {
 	if p.w.state != nil {
 		_ = p.w.state.file.Close() // the error of the open says more
 	}
+	if p.w.producers != nil {
+		_ = p.w.producers.file.Close()
+	}
 	if p.w.file != nil {
 		_ = p.written.seg.release()
 	}
 }
 
-func (r *recovery) run() error {
+func (r *recovery) run(ctx context.Context) error {
 	if err := r.readState(); err != nil {
 		return err
 	}
@@ -94,6 +97,9 @@ func (r *recovery) run() error {
 		return err
 	}
 	if err := r.cursors(); err != nil {
+		return err
+	}
+	if err := r.producers(ctx); err != nil {
 		return err
 	}
 	if !r.report.Clean && r.p.fault == nil && r.p.broken == nil {
@@ -209,7 +215,7 @@ func (r *recovery) chain() error {
 				err = errChain
 			} else {
 				prev.end.Store(uint64(base))
-				prev.limit.Store(prev.hdr.size)
+				prev.limit.Store(prev.found)
 			}
 		} else if err == nil && base > p.w.start {
 			err = fmt.Errorf("first segment begins at %d, the log at %d", base, p.w.start)
@@ -285,6 +291,10 @@ func (r *recovery) openSegment(base penstock.Offset) (*segment, error) {
 		return nil, err
 	}
 	hdr, err := readHeader(f)
+	size := int64(0)
+	if err == nil {
+		size, err = f.Size()
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
@@ -295,7 +305,9 @@ func (r *recovery) openSegment(base penstock.Offset) (*segment, error) {
 		return nil, err
 	}
 	p.w.epoch = max(p.w.epoch, hdr.epoch)
-	return newSegment(p.cfg.FS, p.dir, hdr), nil
+	seg := newSegment(p.cfg.FS, p.dir, hdr)
+	seg.found = size
+	return seg, nil
 }
 
 // cursors reads the stored positions and sets those back that a power loss at

@@ -158,6 +158,7 @@ func (p *Partition) seal() error {
 	p.mu.Lock()
 	p.written, p.loose = m, false
 	p.mu.Unlock()
+	_ = p.saveProducers() // sticky; what it would cover is read at open
 	if err := p.w.file.Truncate(m.pos); err != nil {
 		return p.stop(writeError(fmt.Errorf("seal %s: %w", segmentName(seg.hdr.base), err)))
 	}
@@ -165,6 +166,9 @@ func (p *Partition) seal() error {
 	p.w.file, p.w.index = nil, nil
 	if err := seg.release(); err != nil {
 		return p.stop(writeError(err))
+	}
+	if fn := p.sealed.Load(); fn != nil {
+		(*fn)()
 	}
 	return nil
 }

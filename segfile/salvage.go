@@ -154,6 +154,7 @@ func (s *salvage) copy(ctx context.Context, id int, rec Records) error {
 	}
 	f.SetEnveloped(rec.Enveloped())
 	f.SetTag(rec.tag)
+	f.unchecked = true
 	f.SetMaxTime(rec.maxTime)
 	s.now = time.Unix(0, rec.Time)
 	receipt, err := s.to.Partition(id).Append(ctx, f)

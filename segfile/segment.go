@@ -155,8 +155,12 @@ type segment struct {
 	path  string
 	hdr   segmentHeader
 	seed  uint32
+	found int64 // bytes of the file when the log was opened
 	end   atomic.Uint64
 	limit atomic.Int64
+	// newest is when the last event was appended, or the segment sealed, in Unix
+	// nanoseconds; 0 while it is not known.
+	newest atomic.Int64
 
 	mu   sync.Mutex
 	file vfs.File

@@ -14,7 +14,8 @@ type stored struct {
 	group     uint64 // hash of the group's name
 	committed penstock.Offset
 	epoch     uint32
-	synced    bool // written at level synced: it can never be ahead of the log
+	synced    bool  // written at level synced: it can never be ahead of the log
+	used      int64 // when it was stored, Unix nanoseconds; 0 when that is not told
 	completed []uint64
 	touched   bool // stored again after its creation
 }
@@ -33,7 +34,7 @@ func (s *stored) encode() []byte {
 		flags |= 2
 	}
 	b = le.AppendUint32(b, flags)
-	b = le.AppendUint64(b, 0)
+	b = le.AppendUint64(b, uint64(s.used))
 	b = le.AppendUint32(b, uint32(len(s.completed)))
 	b = le.AppendUint32(b, 0)
 	for _, w := range s.completed {
@@ -53,7 +54,7 @@ func decodeStored(b []byte) (stored, error) {
 	}
 	s := stored{
 		group: le.Uint64(b), committed: penstock.Offset(le.Uint64(b[8:])), epoch: le.Uint32(b[16:]),
-		synced: flags&1 != 0, touched: flags&2 != 0,
+		synced: flags&1 != 0, touched: flags&2 != 0, used: int64(le.Uint64(b[24:])),
 	}
 	for i := range int(n) {
 		s.completed = append(s.completed, le.Uint64(b[cursorFixed+8*i:]))

@@ -111,6 +111,9 @@ func (p *Partition) moveStart(start penstock.Offset, n int) error {
 	if err := p.syncCursors(); err != nil {
 		return err
 	}
+	if err := p.coverProducers(); err != nil {
+		return err
+	}
 	p.w.start = start
 	p.w.begun = true // the mark below is not clean
 	if err := p.saveState(false, true); err != nil {

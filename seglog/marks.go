@@ -131,6 +131,23 @@ func (m *Marks) Replace(old *Hold, at penstock.Offset) *Hold {
 	return h
 }
 
+// Expire raises both marks to an offset when there is no hold, and returns by
+// how much the committed one rose. With holds it does nothing: they have to be
+// moved first.
+func (m *Marks) Expire(to penstock.Offset) (n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.holds) > 0 {
+		return 0
+	}
+	if to > m.committed {
+		n = uint64(to - m.committed)
+		m.committed = to
+	}
+	m.low = max(m.low, to)
+	return n
+}
+
 // Remove takes a hold out; one that is not there is ignored. The marks may
 // rise with it.
 func (m *Marks) Remove(h *Hold) {
