@@ -125,7 +125,8 @@ func TestCountsThatDoNotAddUp(t *testing.T) {
 		`stage "in"`:          func(s []stage.Stats) { s[0].Buffered-- },
 		"7 events were sent":  func(s []stage.Stats) { s[1].In-- },
 		"8 events were sent":  func(s []stage.Stats) { s[0].Sent++ },
-		"3 dispatched, 2 buf": func(s []stage.Stats) { s[0].Dispatched = 3 },
+		"3 dispatched, 0 fil": func(s []stage.Stats) { s[0].Dispatched = 3 },
+		"1 filtered out":      func(s []stage.Stats) { s[0].FilteredOut = 1 },
 	} {
 		s := whole()
 		lose(s)

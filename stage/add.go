@@ -58,9 +58,11 @@ func (g *Graph) initAdded(b *base) error {
 		return err
 	}
 	ctx := g.callbacks
+	b.owner.Store(g) // so that nobody else adds it meanwhile
 	g.mu.Unlock()
 	err := g.runInits(ctx, []*base{b})
 	g.mu.Lock()
+	b.owner.Store(nil)
 	return err
 }
 

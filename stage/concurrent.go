@@ -83,12 +83,15 @@ type slot[In, Out any] struct {
 	done bool // its call has returned
 }
 
+// mostCalls bounds what a concurrent gate makes room for.
+const mostCalls = 1 << 20
+
 func newConcurrent[In, Out any](
 	n int, c *concurrent[In, Out], f func(context.Context, In) (Out, error), name string, opts []Option,
 ) *Gate[In, Out] {
 	g := driven[In, Out](name, f != nil, c, c.take, opts)
-	if n < 1 {
-		g.in.invalid(name, "%d calls at a time are not positive", n)
+	if n < 1 || n > mostCalls {
+		g.in.invalid(name, "%d calls at a time are not in [1, %d]", n, mostCalls)
 		return g
 	}
 	c.f, c.gate = f, g.in.base

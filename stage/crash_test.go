@@ -3,9 +3,12 @@ package stage
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -392,5 +395,54 @@ func TestStackOfAPanicIsLoggedWhereTheStageGoesOn(t *testing.T) {
 				t.Errorf("the log has no stack: %q", written())
 			}
 		})
+	}
+}
+
+// A stage that is added by several at once is added once, and so is its Init.
+func TestAddOfOneStageByManyInitsItOnce(t *testing.T) {
+	for range 20 {
+		g := NewGraph(Logger(slog.New(slog.DiscardHandler)))
+		if err := g.Add(idle(), newLockstep[int]("other")); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var inits atomic.Int32
+		sink := Discard[int](Init(func(context.Context) error {
+			inits.Add(1)
+			runtime.Gosched()
+			return nil
+		}))
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := g.Add(sink); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		g.Abort(nil)
+		g.Wait()
+		if n := inits.Load(); n != 1 {
+			t.Fatalf("Init ran %d times", n)
+		}
+	}
+}
+
+func TestSizesOutOfReachAreRefused(t *testing.T) {
+	f := func(_ context.Context, v int) (int, error) { return v, nil }
+	for name, gate := range map[string]*Gate[int, int]{
+		"concurrent":  MapConcurrent(math.MaxInt, f),
+		"partitioned": MapPartitioned(math.MaxInt, func(v *int) int { return *v }, f),
+		"partition":   Pass[int]("pass").Dispatch(Partition(math.MaxInt, func(v int) int { return v })),
+	} {
+		g := NewGraph()
+		Connect(g, Empty[int]("empty"), gate)
+		Connect(g, gate, Discard[int]())
+		if err := g.Start(t.Context()); !errors.Is(err, penstock.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -125,11 +125,11 @@ func (g *Gate[In, Out]) close() {
 	g.in.leave()
 	left := g.out.waiting()
 	g.out.letGo()
-	g.endDriver()
 	if left > 0 {
 		g.in.left += left
 		g.in.discardedAtEnd(left)
 	}
+	g.endDriver() // which may wait for workers
 	g.out.end(g.in.cause)
 	g.in.finish()
 }

@@ -37,17 +37,20 @@ func PartitionPtr[T any](n int, by func(v *T) int) Dispatcher[T] {
 func partitioned[T any](n int, given bool, make1 func() *partition[T]) Dispatcher[T] {
 	d := Dispatcher[T]{make: func() router[T] {
 		r := make1()
-		r.parts = make([]part[T], max(n, 0))
+		r.parts = make([]part[T], min(max(n, 0), mostPartitions))
 		return r
 	}}
 	switch {
-	case n <= 0:
-		d.err = &penstock.FieldError{Field: "Partition", Reason: fmt.Sprintf("%d partitions", n)}
+	case n <= 0 || n > mostPartitions:
+		d.err = &penstock.FieldError{Field: "Partition", Reason: fmt.Sprintf("%d partitions, not in [1, %d]", n, mostPartitions)}
 	case !given:
 		d.err = &penstock.FieldError{Field: "Partition", Reason: "the function is nil"}
 	}
 	return d
 }
+
+// mostPartitions bounds what a dispatcher makes room for.
+const mostPartitions = 1 << 20
 
 // partition routes by a function.
 //
