@@ -310,7 +310,7 @@ func (c *Consumer[T]) refill(i int, cur *cursor[T], least int) error {
 	if err := cur.refill(least, false); err != nil {
 		return err
 	}
-	if cur.limit >= end {
+	if cur.limit >= end && !cur.endsInDamage() {
 		c.unmark(i)
 	}
 	return nil

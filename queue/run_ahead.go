@@ -57,7 +57,7 @@ func (l *lane[T]) lookAhead(at penstock.Offset, want int) (bool, error) {
 		l.trouble.Store(nil)
 	}
 	cur.read = cur.limit
-	if cur.limit >= end {
+	if cur.limit >= end && !cur.endsInDamage() {
 		l.consumer.unmark(l.index)
 	}
 	if len(cur.win.Values) == 0 {

@@ -104,6 +104,16 @@ func (c *cursor[T]) lasting(err error) bool {
 	return asUndecodable(err) != nil || c.part.file != nil && c.part.file.log.Fault() != nil
 }
 
+// endsInDamage reports whether what is readable ends where the log is damaged:
+// the next fill there says so, and nobody else will.
+func (c *cursor[T]) endsInDamage() bool {
+	if c.part.file == nil {
+		return false
+	}
+	_, damage := c.part.file.log.Fault().(*penstock.CorruptError)
+	return damage
+}
+
 // troubleDue returns when a lane that cannot be read has something to do, given
 // when its machine has. One worker reads what it tries again, several have it
 // in view.
