@@ -81,6 +81,7 @@ type GroupConfig struct {
 	// events (Config.HardRetention): on a goroutine of the topic's, or of the call
 	// that opened the group, one call at a time and with no lock held. It should
 	// not block, as it holds the limits up. A panic of it is logged.
+	// It must not close the topic, which would wait for it.
 	OnSkip func(Skip)
 
 	// The rest is for Run.
