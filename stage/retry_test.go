@@ -197,7 +197,7 @@ func TestBreakerOpensAndTriesAgain(t *testing.T) {
 		time.Sleep(time.Second - 1)
 		call(nil, ErrBreakerOpen)
 		equal(t, "calls while it is open", calls, before)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		call(errBoom, errBoom) // a try that fails
 		call(nil, ErrBreakerOpen)
 		time.Sleep(time.Second)
@@ -260,7 +260,7 @@ func TestCircuitModel(t *testing.T) {
 		var c circuit
 		limit := rapid.IntRange(1, 3).Draw(t, "limit")
 		now := time.Unix(0, 0)
-		type began struct{ turn, at int64 }
+		type began struct{ turn int64 }
 		var calls []began
 		inRow, try := 0, int64(-1) // of the closed circuit; the turn of the call that tries
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

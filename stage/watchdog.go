@@ -45,7 +45,6 @@ func Watchdog[T any](c WatchdogConfig, opts ...Option) *Gate[T, T] {
 // nothing is; once begun, the alarm is set for the earliest of what is watched,
 // or for an earlier time, while there is something.
 type watchdog[T any] struct {
-	passive[T]
 	c      WatchdogConfig
 	want   func() int
 	events deque[T]
