@@ -20,11 +20,12 @@ import (
 // one that flies; batches fly one at a time, in order. One that is full or due
 // flies at once, unless another does.
 type Buffer[T any] struct {
-	topic   *Topic[T]
-	most    int
-	delay   time.Duration
-	flights context.Context // of the requests
-	ground  context.CancelCauseFunc
+	topic    *Topic[T]
+	most     int
+	delay    time.Duration
+	flights  context.Context // of the requests
+	ground   context.CancelCauseFunc
+	waitsFor askNote // what the one that flies waits in line for
 
 	mu      sync.Mutex
 	filling *bufferBatch[T] // nil when it would be empty
@@ -105,7 +106,7 @@ func (t *Topic[T]) Buffered(most int, delay time.Duration) (*Buffer[T], error) {
 		return nil, &penstock.FieldError{Field: "delay", Reason: delay.String() + " is not positive"}
 	}
 	b := &Buffer[T]{topic: t, most: most, delay: delay}
-	b.flights, b.ground = context.WithCancelCause(context.Background())
+	b.flights, b.ground = context.WithCancelCause(context.WithValue(context.Background(), askKey{}, &b.waitsFor))
 	return b, nil
 }
 

@@ -3,20 +3,45 @@ package queue
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock"
 )
 
 // A handler that waits for a buffer of its own topic waits for a request that is
 // made elsewhere, so the request does not know that it is inside. Whoever waits
-// looks for it.
+// looks for it: the request notes what it waits in line for.
+
+// ask is capacity that a request waits in line for.
+type ask struct {
+	n     int
+	bytes penstock.Bytes
+}
+
+// askNote holds what a buffer's request waits in line for; nil while it does not.
+type askNote struct{ atomic.Pointer[ask] }
+
+type askKey struct{}
+
+// noteAsk notes in the context of a buffer's request that it begins to wait in
+// line. end is called when it does not any more.
+func noteAsk(ctx context.Context, n int, bytes penstock.Bytes) (end func()) {
+	note, _ := ctx.Value(askKey{}).(*askNote)
+	if note == nil {
+		return nothingToEnd
+	}
+	note.Store(&ask{n, bytes})
+	return func() { note.Store(nil) }
+}
 
 func nothingToEnd() {}
 
 // inside returns a channel that is closed when the caller, in a handler of the
 // buffer's topic, waits for a request that waits for room which only the
 // handler's return can make; nil outside of handlers. end is called when the
-// wait is over. Two looks in a row have to say so: a request whose last slice is
-// smaller than the others may be about to be admitted.
+// wait is over. Two looks in a row have to say so of the same ask: one may be
+// about to be admitted.
 func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func()) {
 	in, _ := ctx.Value(insideKey{}).(*inside[T])
 	if in == nil || in.pusher.group.topic != b.topic || b.topic.budget == nil {
@@ -27,21 +52,23 @@ func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func
 	t.insiders.add(w)
 	var mu sync.Mutex // guards the rest; timer is set before the function reads it
 	var timer *time.Timer
-	suspected, over := false, false
+	var suspected *ask
+	over := false
 	look := func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if over {
 			return
 		}
-		n := b.wants()
-		stuck := n > 0 && t.pressed() && t.stuck(&insider[T]{pusher: w.pusher, since: w.since, n: n})
-		if stuck && suspected {
+		a := b.waitsFor.Load()
+		if a == nil || !t.stuck(&insider[T]{pusher: w.pusher, since: w.since, n: a.n, bytes: a.bytes}) {
+			a = nil
+		} else if a == suspected {
 			over = true
 			close(found)
 			return
 		}
-		suspected = stuck
+		suspected = a
 		timer.Reset(insideEvery)
 	}
 	mu.Lock()
@@ -54,15 +81,4 @@ func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func
 		over = true
 		timer.Stop()
 	}
-}
-
-// wants returns how many events the request under way may need room for at once;
-// 0 without one, or where events are not counted.
-func (b *Buffer[T]) wants() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.flying == nil {
-		return 0
-	}
-	return min(len(b.flying.events), b.topic.config.Capacity)
 }

@@ -320,9 +320,18 @@ func TestAddEndsWhenCloseHasGivenUp(t *testing.T) {
 // A handler that waits for a buffer of its own full topic is told so, and what
 // the buffer holds is accepted when the handler has returned.
 func TestHandlerThatWaitsForItsBufferIsTold(t *testing.T) {
+	for name, c := range map[string]queue.Config[int]{
+		"events": {Capacity: 4},
+		"bytes":  {CapacityBytes: 4, Size: func(int) penstock.Bytes { return 1 }},
+	} {
+		t.Run(name, func(t *testing.T) { handlerWaitsForItsBuffer(t, c) })
+	}
+}
+
+func handlerWaitsForItsBuffer(t *testing.T, c queue.Config[int]) {
 	for _, how := range []string{"wait", "flush", "add"} {
 		inBubble(t, func(t *testing.T, s storage) {
-			topic := open(t, s, queue.Config[int]{Capacity: 4})
+			topic := open(t, s, c)
 			g := group(t, topic, "g", queue.GroupConfig{BatchMax: 4})
 			b := buffered(t, topic, 2, time.Millisecond)
 			produce(t, topic, 1, 2, 3, 4)

@@ -57,6 +57,7 @@ type insider[T any] struct {
 func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) error {
 	in, _ := ctx.Value(insideKey{}).(*inside[T])
 	if in == nil || in.pusher.group.topic != t {
+		defer noteAsk(ctx, n, bytes)()
 		return t.budget.Acquire(ctx, n, bytes)
 	}
 	self := fmt.Errorf("topic %q: group %q: %w: %w", t.config.Name, in.pusher.group.name, penstock.ErrFull, ErrWaitsForItself)
