@@ -392,3 +392,63 @@ func TestDropOldestWithoutAGroup(t *testing.T) {
 		want(t, lateGroup(t, topic), numbers(38, 43)...)
 	})
 }
+
+// TestBoundedTopicOnDiskWaitsRefusesAndExpires_QC72: a bound that waits until a
+// commit, a bound that refuses, and an age that takes whole segments from a
+// group that has not come.
+func TestBoundedTopicOnDiskWaitsRefusesAndExpires_QC72(t *testing.T) {
+	t.Run("events, wait", func(t *testing.T) {
+		forEachLevelInBubble(t, func(t *testing.T, c queue.Config[string]) {
+			c.Capacity, c.WhenFull = 2, queue.Wait
+			topic := openDisk(t, c)
+			g := group(t, topic, "g", queue.GroupConfig{})
+			produceEach(t, topic, "0", "1")
+			third := start(t, func() error { return topic.Produce(t.Context(), "2") })
+			third.blocked()
+			want(t, pull(t, g.Consumer(0), 1), "0")
+			third.blocked()
+			commit(t, g.Consumer(0))
+			if err := third.wait(); err != nil {
+				t.Error(err)
+			}
+			want(t, consumeAll(t, g.Consumer(0)), "1", "2")
+		})
+	})
+	t.Run("bytes, fail", func(t *testing.T) {
+		forEachLevelInBubble(t, func(t *testing.T, c queue.Config[string]) {
+			c.CapacityBytes, c.WhenFull = 4, queue.Fail
+			topic := openDisk(t, c)
+			g := group(t, topic, "g", queue.GroupConfig{})
+			produceEach(t, topic, "00", "11")
+			wantErr(t, topic.Produce(t.Context(), "2"), penstock.ErrFull)
+			want(t, consumeAll(t, g.Consumer(0)), "00", "11")
+			produceEach(t, topic, "2")
+			want(t, consumeAll(t, g.Consumer(0)), "2")
+		})
+	})
+	t.Run("age, hard", func(t *testing.T) {
+		forEachLevelInBubble(t, func(t *testing.T, c queue.Config[string]) {
+			c.SegmentEvents, c.RetainAge, c.HardRetention = 2, time.Hour, true
+			topic := openDisk(t, c)
+			slow := group(t, topic, "slow", queue.GroupConfig{})
+			produceEach(t, topic, numbers(0, 4)...)
+			time.Sleep(50 * time.Minute)
+			produceEach(t, topic, numbers(4, 6)...)
+			time.Sleep(20 * time.Minute)
+			synctest.Wait()
+			if at := earliest(topic); at != 4 {
+				t.Errorf("the first event kept is %d, want 4: two sealed segments are too old", at)
+			}
+			if n := len(segments(t, c.Dir)); n > 2 { // one that is sealed, and the next
+				t.Errorf("%d segment files, want two at most", n)
+			}
+			_, _, err := slow.Consumer(0).TryPull(10)
+			wantErr(t, err, penstock.ErrOffsetOutOfRange)
+			skipped, ok := errors.AsType[*queue.SkippedError](err)
+			if !ok || skipped.From != 0 || skipped.To != 4 {
+				t.Errorf("the slow group is told %v, want [0, 4)", err)
+			}
+			want(t, consumeAll(t, slow.Consumer(0)), numbers(4, 6)...)
+		})
+	})
+}
