@@ -135,3 +135,21 @@ func TestCountsThatDoNotAddUp(t *testing.T) {
 		}
 	}
 }
+
+// Events for which there is no partition are not called missing.
+func TestCountsOfPartitionsThatMayBeNone(t *testing.T) {
+	Stages(t, func(t *testing.T, g *stage.Graph) {
+		src := stage.FromSlice("source", []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}).
+			Dispatch(stage.PartitionTo(2, func(v *int) (int, bool) { return *v % 2, *v%3 != 0 }))
+		for i := range 2 {
+			stage.Connect(g, src.Out().Partition(i), stage.Discard[int]())
+		}
+		if err := g.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s := g.Stats()[0]; s.FilteredOut != 4 || s.Dispatched != 6 {
+			t.Fatalf("the source: %+v, want 4 filtered out", s)
+		}
+		CheckCounts(t, g)
+	})
+}

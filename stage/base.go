@@ -71,11 +71,10 @@ type base struct {
 	ctx    context.Context // of the callbacks; set before the first turn
 
 	errands errands
-	mail    mail          // nil: the stage has no mailbox
-	claims  []func()      // of names: connect what was declared by them again
-	named   *Graph        // that the names belong to; nil: none
-	fin     chan struct{} // closed when the stage has ended, after final was set
-	final   error
+	mail    mail     // nil: the stage has no mailbox
+	claims  []func() // of names: connect what was declared by them again
+	named   *Graph   // that the names belong to; nil: none
+	life    atomic.Pointer[life]
 
 	stats counters
 	seen  seen
@@ -108,7 +107,8 @@ type counters struct {
 }
 
 func newBase(name string, kind Kind, opts []Option) *base {
-	b := &base{name: name, kind: kind, fin: make(chan struct{})}
+	b := &base{name: name, kind: kind}
+	b.life.Store(newLife())
 	b.apply(opts)
 	if b.settings.named != "" {
 		b.name = b.settings.named
@@ -298,9 +298,8 @@ func (b *base) finish() {
 	if b.mail != nil {
 		b.mail.end()
 	}
-	b.final = b.cause
 	b.graph().stageEnded(b)
-	close(b.fin)
+	b.life.Load().end(b.cause)
 }
 
 // discardedAtEnd counts and logs what the stage could not deliver any more.

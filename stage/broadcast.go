@@ -20,10 +20,15 @@ import (
 // others do not see. Everybody else reads only, as [NewSink] says.
 func Broadcast[T any](opts ...BroadcastOption) Dispatcher[T] {
 	var s slowest
-	for _, o := range opts {
+	var missing error
+	for i, o := range opts {
+		if o == nil {
+			missing = nilOption("Broadcast", i, len(opts))
+			continue
+		}
 		o(&s)
 	}
-	d := Dispatcher[T]{make: func() router[T] { return &broadcast[T]{slowest: s} }}
+	d := Dispatcher[T]{make: func() router[T] { return &broadcast[T]{slowest: s} }, err: missing}
 	if s.bad {
 		d.err = &penstock.FieldError{Field: "Slowest", Reason: fmt.Sprintf("a lag of %d events", s.lag)}
 	}

@@ -28,7 +28,7 @@ type Chooser[T any] interface {
 }
 
 // Choose returns a dispatcher that gives each event to the one consumer that a
-// Chooser says. make is called once per producer. The producer is asked for what
+// Chooser says. make is called once per producer, by Dispatch. The producer is asked for what
 // all consumers together have asked for; an event whose consumer has asked for
 // no more holds up those behind it, at most the output of one call. The events
 // of each consumer stay in order, but for those whose consumer is cancelled at
@@ -36,7 +36,7 @@ type Chooser[T any] interface {
 // the same moment.
 //
 // An index that does not exist fails the producer, and so does a panic. A nil
-// make is an error at Start. [RoundRobin] and [ConsistentHash] are made with it.
+// make, or one that returns nil, is an error at Start. [RoundRobin] and [ConsistentHash] are made with it.
 func Choose[T any](make1 func() Chooser[T]) Dispatcher[T] {
 	d := Dispatcher[T]{make: func() router[T] { return &chosen[T]{core: make1()} }}
 	if make1 == nil {

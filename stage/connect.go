@@ -41,16 +41,17 @@ func Connect[T any](g *Graph, from Outleter[T], to Inleter[T], opts ...SubOption
 	if o != nil && i != nil {
 		return connect(g, s, f, o, i)
 	}
-	g.pending = append(g.pending, func() {
+	g.pending = append(g.pending, late{s, func() error {
 		switch o, i := f.resolve("Connect"), t.resolve("Connect"); {
 		case o == nil:
-			g.refuse(s.where(ErrProducerNotAlive))
+			return s.where(ErrProducerNotAlive)
 		case i == nil:
-			g.refuse(s.where(ErrConsumerNotAlive))
+			return s.where(ErrConsumerNotAlive)
 		default:
 			connect(g, s, f, o, i)
+			return nil
 		}
-	})
+	}})
 	return s
 }
 
@@ -66,9 +67,7 @@ func connect[T any](g *Graph, s *Subscription, f Outlet[T], o *outlet[T], i *inl
 	}
 	if err != nil {
 		g.refuse(err)
-		s.closed.Store(true)
-		s.err = err
-		close(s.done)
+		s.life.Load().end(err)
 		return s
 	}
 	o.poison = g.poison
@@ -145,12 +144,11 @@ func errForeign(b *base) error {
 	return &penstock.FieldError{Field: "stage", Reason: fmt.Sprintf("%q belongs to another graph", b.name)}
 }
 
-// check returns everything that is wrong with the graph.
-func (g *Graph) check() error {
-	if g.done == nil {
-		return &penstock.FieldError{Field: "Graph", Reason: "was not made by NewGraph"}
-	}
-	errs := slices.Clone(g.refused)
+// check returns everything that is wrong with the graph; missing is what could
+// not be connected.
+func (g *Graph) check(missing []error) error {
+	errs := append(slices.Clone(g.refused), missing...)
+	sound := len(errs) == 0
 	if len(g.nodes) == 0 && len(errs) == 0 {
 		errs = append(errs, &penstock.FieldError{Field: "Graph", Reason: "has no stages"})
 	}
@@ -160,7 +158,7 @@ func (g *Graph) check() error {
 		if err := g.checkStage(b, seen); err != nil {
 			errs = append(errs, err)
 		}
-		if b.kind != KindSource && !b.added.Load() && len(g.refused) == 0 &&
+		if b.kind != KindSource && !b.added.Load() && sound &&
 			!slices.ContainsFunc(g.links, func(l *Subscription) bool { return l.to == b }) {
 			errs = append(errs, fmt.Errorf("stage %q: %w", b.name, &penstock.FieldError{Field: "In", Reason: "has no producer"}))
 		}

@@ -446,3 +446,65 @@ func TestSizesOutOfReachAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A feed that leaves its goroutine ends its source, whatever that does about
+// errors: it used to be started again.
+func TestGoexitInAFeedEndsItsSource(t *testing.T) {
+	for how, opts := range map[string]struct {
+		stage []Option
+		graph []GraphOption
+	}{
+		"resume":          {stage: []Option{OnError(Resume)}},
+		"restart":         {stage: []Option{OnError(Restart)}},
+		"resume a panic":  {stage: []Option{OnPanic(Resume)}},
+		"restart a panic": {stage: []Option{OnPanic(Restart)}},
+		"one for one":     {graph: []GraphOption{OneForOne(Restarts{})}},
+		"rest for one":    {graph: []GraphOption{RestForOne(Restarts{})}},
+	} {
+		for name, make1 := range map[string]func(begun func()) *Source[string]{
+			"func": func(begun func()) *Source[string] {
+				return Func("source", func(_ context.Context, yield func(string) bool) error {
+					begun()
+					yield("a")
+					yield("b")
+					runtime.Goexit()
+					return nil
+				}, opts.stage...)
+			},
+			"lines": func(begun func()) *Source[string] {
+				begun()
+				return Lines("source", &exitingReader{text: "a\nb\nc"}, opts.stage...)
+			},
+		} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, g *Graph) {
+					begun := 0
+					src := make1(func() { begun++ })
+					sink, got := collector[string]("sink")
+					Connect(g, src, sink)
+					err := runWithin(t, g, time.Hour)
+					var p *penstock.PanicError
+					if !errors.As(err, &p) || p.Value != nil || !strings.Contains(p.Where, "source") {
+						t.Errorf("Run: %v, want the end of a goroutine", err)
+					}
+					s := g.Stats()[0]
+					equal(t, "begun, restarts, resumed", []int64{int64(begun), s.Restarts, s.Resumed}, []int64{1, 0, 0})
+					equal(t, "events before it", flat(got()), []string{"a", "b"})
+					checkConservation(t, g)
+				}, opts.graph...)
+			})
+		}
+	}
+}
+
+// exitingReader gives its text and then leaves the goroutine of who reads.
+type exitingReader struct{ text string }
+
+func (r *exitingReader) Read(p []byte) (int, error) {
+	if r.text == "" {
+		runtime.Goexit()
+	}
+	n := copy(p, r.text)
+	r.text = r.text[n:]
+	return n, nil
+}

@@ -64,12 +64,15 @@ var (
 )
 
 func (o *outlet[T]) dispatch(d Dispatcher[T]) {
-	if d.err != nil && o.base.err == nil {
-		o.base.err = d.err
+	if d.err != nil {
+		o.fault(d.err)
 	}
 	o.router, o.shuffle = nil, d.shuffle
 	if d.make != nil {
 		o.router = d.make()
+	}
+	if c, ok := o.router.(*chosen[T]); ok && c.core == nil {
+		o.invalid("Choose", "make returned nil")
 	}
 	_, o.copies = o.router.(*broadcast[T])
 }

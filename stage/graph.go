@@ -51,22 +51,23 @@ type Graph struct {
 	callbacks context.Context         // set by Start
 	cancel    context.CancelCauseFunc // of callbacks; set by Start
 
-	mu       sync.Mutex
-	started  bool
-	starting bool // Start runs Inits
-	hopeless bool // gaveUp is closed
-	nodes    []node
-	links    []*Subscription
-	names    map[string]bool // of mailboxes and of faces
-	pending  []func()        // Connect with names that had no owner yet
-	declared int             // calls of Connect
-	refused  []error
-	live     int
-	sinks    int
-	causes   []error
-	cut      *penstock.DrainError // the drain was cut short, or the graph aborted
-	aborted  error
-	result   error
+	mu        sync.Mutex
+	started   bool
+	starting  bool // Start runs Inits
+	hopeless  bool // gaveUp is closed
+	nodes     []node
+	links     []*Subscription
+	names     map[string]bool // of mailboxes and of faces
+	pending   []late          // Connect with names that had no owner yet
+	declared  int             // calls of Connect
+	refused   []error
+	unstarted error // of the last Start, if it failed
+	live      int
+	sinks     int
+	causes    []error
+	cut       *penstock.DrainError // the drain was cut short, or the graph aborted
+	aborted   error
+	result    error
 }
 
 // NewGraph returns an empty graph.
@@ -75,7 +76,11 @@ func NewGraph(opts ...GraphOption) *Graph {
 		fuse: true, drain: DefaultGraphDrain, startWithin: DefaultStart, clock: seglog.NewClock(),
 		idle: make(chan struct{}), done: make(chan struct{}), gaveUp: make(chan struct{}),
 	}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			g.refuse(nilOption("NewGraph", i, len(opts)))
+			continue
+		}
 		o(g)
 	}
 	return g
@@ -102,22 +107,24 @@ func (g *Graph) Run(ctx context.Context) error {
 // Start checks the graph and starts it, or returns why it cannot: then nothing
 // was started, no callback but an [Init] has run, and the error matches
 // [penstock.ErrInvalid], or [ErrProducerNotAlive] or [ErrConsumerNotAlive] when no
-// stage has a name that was connected, or is that of an Init. A graph whose Init has
-// failed is not started any more. ctx is that of [Graph.Run].
+// stage has a name that was connected, or is that of an Init.
+//
+// A Start that has failed ends what waits for the graph: every stage and every
+// subscription is done, with its error. When what it said is missing was added
+// since, by Connect, Add or As, Start may be called again, and stages and
+// subscriptions then live anew. A graph is not started any more when an Init has
+// failed, a dispatcher has refused, or what is wrong cannot be taken back.
+//
+// ctx is that of [Graph.Run].
 func (g *Graph) Start(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.started || g.starting {
 		return &penstock.FieldError{Field: "Graph", Reason: "was started before; a graph runs once"}
 	}
-	g.resolve()
-	if err := g.check(); err != nil {
-		return err
-	}
-	if err := g.initAll(ctx); err != nil {
-		return err
-	}
-	if err := g.admitAll(); err != nil {
+	g.revive()
+	if err := g.prepare(ctx); err != nil {
+		g.failStart(err)
 		return err
 	}
 	g.warnOfLoose()
@@ -138,31 +145,6 @@ func (g *Graph) Start(ctx context.Context) error {
 	return nil
 }
 
-// resolve connects what was declared by names, in the order of Connect.
-func (g *Graph) resolve() {
-	if len(g.pending) == 0 {
-		return
-	}
-	for _, connect := range g.pending {
-		connect()
-	}
-	g.pending = nil
-	slices.SortStableFunc(g.links, func(a, b *Subscription) int { return a.seq - b.seq })
-}
-
-// admitAll gives every declared subscription to its producer, before the first
-// ask: so no event goes out before all are there (ST-39).
-func (g *Graph) admitAll() error {
-	var errs []error
-	for _, l := range g.links {
-		if err := l.admit(); err != nil {
-			errs = append(errs, l.where(err))
-		}
-	}
-	g.refused = append(g.refused, errs...) // a graph is not started after that
-	return errors.Join(errs...)
-}
-
 func (g *Graph) countIn(b *base) {
 	b.ctx = &callContext{g.callbacks, b}
 	g.live++
@@ -179,13 +161,11 @@ func (g *Graph) launch(x *executor) {
 }
 
 // Wait blocks until the graph has ended and returns what [Graph.Run] returns.
-// It returns an error at once when the graph was not started.
+// It returns an error at once when the graph was not started, with that of the
+// last Start, if it failed.
 func (g *Graph) Wait() error {
-	g.mu.Lock()
-	started := g.started
-	g.mu.Unlock()
-	if !started {
-		return &penstock.FieldError{Field: "Graph", Reason: "was not started"}
+	if err := g.runs(); err != nil {
+		return err
 	}
 	<-g.done
 	return g.result
@@ -195,11 +175,8 @@ func (g *Graph) Wait() error {
 // and returns what Run returns. A callback of the graph must not call it, nor
 // Wait: it would wait for itself. It may call [Graph.Abort].
 func (g *Graph) Stop(ctx context.Context) error {
-	g.mu.Lock()
-	started := g.started
-	g.mu.Unlock()
-	if !started {
-		return &penstock.FieldError{Field: "Graph", Reason: "was not started"}
+	if err := g.runs(); err != nil {
+		return err
 	}
 	g.beginDrain()
 	select {

@@ -12,11 +12,14 @@ type Stage interface {
 	// Name returns the name that the stage was given; helpers get theirs when
 	// the graph takes them in.
 	Name() string
-	// Done returns a channel that is closed when the stage has ended.
+	// Done returns a channel that is closed when the stage has ended, or when
+	// its graph could not be started. A later Start that is successful begins
+	// the stage anew: then Done returns another channel.
 	Done() <-chan struct{}
 	// Wait blocks until the stage has ended and returns why: nil for a normal
 	// end, else the stage's error or that of the producer whose failure ended
-	// it. A callback of the stage must not call it.
+	// it. When its graph could not be started it returns the error of
+	// [Graph.Start]. A callback of the stage must not call it.
 	Wait() error
 	// Stop has the stage take nothing more in and end normally after it has
 	// served what it holds. It does not wait.
@@ -29,15 +32,16 @@ type Stage interface {
 func (b *base) Name() string { return b.name }
 
 // Done returns a channel that is closed when the stage has ended.
-func (b *base) Done() <-chan struct{} { return b.fin }
+func (b *base) Done() <-chan struct{} { return b.life.Load().over }
 
 // Wait blocks until the stage has ended and returns why.
 func (b *base) Wait() error {
 	if b.graph() == nil {
 		return &penstock.FieldError{Field: "Graph", Reason: "the stage belongs to none"}
 	}
-	<-b.fin
-	return b.final
+	l := b.life.Load()
+	<-l.over
+	return l.err
 }
 
 // Stop has the stage end normally after it has served what it holds.

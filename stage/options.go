@@ -74,15 +74,27 @@ type settings struct {
 
 func (s *settings) apply(opts []Option) {
 	s.capacity, s.drain, s.children = DefaultBuffer, DefaultDrain, defaultChildren
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			s.fault(nilOption("Option", i, len(opts)))
+			continue
+		}
 		o(s)
 	}
 }
 
-func (s *settings) invalid(field, format string, args ...any) {
+func nilOption(field string, i, n int) error {
+	return &penstock.FieldError{Field: field, Reason: fmt.Sprintf("option %d of %d is nil", i+1, n)}
+}
+
+func (s *settings) fault(err error) {
 	if s.err == nil {
-		s.err = &penstock.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+		s.err = err
 	}
+}
+
+func (s *settings) invalid(field, format string, args ...any) {
+	s.fault(&penstock.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
 // Named gives a stage its name where the constructor takes none, as those of
@@ -163,12 +175,17 @@ const (
 type SubOption func(*subscription)
 
 func newSubscription(opts []SubOption) *Subscription {
-	s := &Subscription{done: make(chan struct{})}
+	s := &Subscription{}
+	s.life.Store(newLife())
 	s.timeout = DefaultSubscribe
 	Max(demand.DefaultMax)(&s.subscription)
 	s.demand = false
-	for _, o := range opts {
-		o(&s.subscription)
+	for i, o := range opts {
+		if o != nil {
+			o(&s.subscription)
+		} else if s.subscription.err == nil {
+			s.subscription.err = nilOption("SubOption", i, len(opts))
+		}
 	}
 	return s
 }

@@ -20,6 +20,8 @@ type Status struct {
 	// Constraint says in words what holds the graph up: the subscription whose
 	// consumer is slower than everything before it, or that nothing does.
 	Constraint string
+
+	unstarted string // why the last Start failed
 }
 
 // StageStatus is a picture of one stage.
@@ -136,6 +138,9 @@ func (g *Graph) listed(s *Status) ([]node, []*Subscription) {
 	switch {
 	case !g.started:
 		s.State = Ready
+		if g.unstarted != nil {
+			s.unstarted = ": " + debugpage.ErrorText(g.unstarted)
+		}
 	case g.live == 0 && len(g.causes) > 0:
 		s.State = Failed
 	case g.live == 0:
@@ -196,13 +201,11 @@ func (b *base) look(now time.Time, stats Stats) StageStatus {
 	if at := b.restartAt.Load(); at != 0 {
 		s.RestartAt = time.Unix(0, at)
 	}
-	select {
-	case <-b.fin:
-		if b.final != nil {
-			s.failed, s.Error = b.own, debugpage.ErrorText(b.final)
-		}
-	default: // final is not set yet
+	switch l := b.life.Load(); {
+	case !l.isOver(): // its error is not known yet
 		s.Ended = false
+	case l.err != nil:
+		s.failed, s.Error = b.own, debugpage.ErrorText(l.err)
 	}
 	in, out := s.entered(), s.left()
 	seen := &b.seen

@@ -38,8 +38,9 @@ func Subscribe[T any](ctx context.Context, from Outleter[T], to Inleter[T], opts
 		return nil, r.sub.where(ErrConsumerNotAlive)
 	}
 	if !r.o.post(r.attach) {
-		<-r.o.fin // it has run its last errand, nothing holds it up
-		r.e.end(r.o.final)
+		l := r.o.life.Load()
+		<-l.over // it has run its last errand, nothing holds it up
+		r.e.end(l.err)
 	}
 	return r.sub, nil
 }

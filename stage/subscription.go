@@ -23,9 +23,7 @@ type Subscription struct {
 	admit    func() error // by the producer, of a declared one before the graph starts
 	adopt    func()       // by the consumer, thereafter
 	standing atomic.Uint32
-	closed   atomic.Bool
-	done     chan struct{}
-	err      error // set before done is closed
+	life     atomic.Pointer[life]
 }
 
 // subscribed is an edge of any type, seen from its subscription.
@@ -108,29 +106,28 @@ func (s *Subscription) Cancel() {
 
 // Done returns a channel that is closed when the subscription has ended and the
 // consumer has processed the last of its events. From then on the same pair may
-// subscribe again.
-func (s *Subscription) Done() <-chan struct{} { return s.done }
+// subscribe again. A declared subscription is done, too, when [Graph.Start]
+// fails; after a later one that is successful Done returns another channel.
+func (s *Subscription) Done() <-chan struct{} { return s.life.Load().over }
 
 // Err returns nil until the subscription has ended, then why it has: nil for a
-// normal end and a cancel, the producer's failure, the dispatcher's refusal, or
-// what ended the consumer.
+// normal end and a cancel, the producer's failure, the dispatcher's refusal,
+// what ended the consumer, or why the graph could not be started.
 func (s *Subscription) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
+	if l := s.life.Load(); l.isOver() {
+		return l.err
 	}
+	return nil
 }
 
 // over ends the subscription for those who look at it, once.
 func (s *Subscription) over(err error) {
-	if s.closed.Swap(true) {
+	l := s.life.Load()
+	if !l.claim() {
 		return
 	}
 	s.graph.unlist(s)
-	s.err = err
-	close(s.done)
+	l.close(err)
 }
 
 func (e *edge[T]) wire(producer, consumer *doorbell) { e.producer, e.consumer = producer, consumer }

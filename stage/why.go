@@ -97,7 +97,7 @@ func (v *view) why(i int) (State, string) {
 	st := &v.Stages[i]
 	switch {
 	case v.State == Ready:
-		return Ready, "the graph was not started"
+		return Ready, "the graph was not started" + v.unstarted
 	case st.failed:
 		return Failed, "failed: " + st.Error
 	case st.Ended && st.Error != "":
@@ -280,7 +280,7 @@ func (v *view) constrain() {
 	}
 	switch {
 	case v.State == Ready:
-		v.Constraint = "the graph was not started"
+		v.Constraint = "the graph was not started" + v.unstarted
 	case v.State == Ended || v.State == Failed:
 		v.Constraint = "the graph has ended"
 	case worst == nil:
