@@ -39,7 +39,7 @@ type attack struct {
 // attacks are all there are, in the order in which they run.
 var attacks = []attack{
 	killDemo, killLibrary, powerLoss, tornTail, bitFlip, twoOwners,
-	slowGroup, fullTopic, drain, diskFull, badInput, idle,
+	slowGroup, fullTopic, drain, diskFull, badInput, idle, wakeUp,
 }
 
 // Results of an attack.
