@@ -122,6 +122,9 @@ func (p *Partition) syncLog() error {
 		return p.stop(writeError(err))
 	}
 	err = f.Sync()
+	if err == nil {
+		err = p.checkLength(f, m)
+	}
 	if errors.Is(err, vfs.ErrRemoved) && p.securedSince(m) {
 		err = nil // sealed and trimmed under our hands
 	}

@@ -22,6 +22,7 @@ const (
 	childMode = "PENSTOCK_SEGFILE_CHILD" // what to do: hold, write, once
 	childDir  = "PENSTOCK_SEGFILE_DIR"
 	childText = "PENSTOCK_SEGFILE_LEVEL"
+	childPath = "PENSTOCK_SEGFILE_PATH" // "mapping": nothing is written with pwrite
 )
 
 // child runs what a re-executed test binary is to do, and does not return then.
@@ -44,6 +45,9 @@ func childRun(mode, dir string, level penstock.Durability) error {
 		return appendOnce(c)
 	}
 	c.Durability, c.Partitions, c.SegmentBytes = level, 2, 32*penstock.KiB
+	if os.Getenv(childPath) == WriteMapping.String() {
+		c.WritePath = WriteMapping
+	}
 	l, err := Open(c)
 	if err != nil {
 		return err
@@ -154,9 +158,13 @@ func TestSecondOpenIsRefusedUntilTheHolderIsKilled_QC63(t *testing.T) {
 }
 
 func TestKill9LosesNothingAcknowledged(t *testing.T) {
-	for _, level := range []penstock.Durability{penstock.Synced, penstock.Written} {
-		t.Run(level.String(), func(t *testing.T) {
-			dir := t.TempDir()
+	for _, way := range writeWays {
+		t.Run(way.String(), func(t *testing.T) {
+			level, dir := way.level, t.TempDir()
+			if way.path == WriteMapping {
+				canMap(t, dir)
+			}
+			t.Setenv(childPath, way.path.String())
 			rnd := rand.New(rand.NewPCG(9, uint64(level)))
 			acked := map[string]bool{}
 			kills := 10

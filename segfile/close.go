@@ -25,6 +25,7 @@ func (p *Partition) close() error {
 // finish runs with the baton, after everything that waited was written.
 func (p *Partition) finish() error {
 	p.bg.Wait()
+	p.unmap()
 	var errs []error
 	fault := p.Fault()
 	switch {

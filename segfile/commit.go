@@ -59,12 +59,14 @@ func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, erro
 		return 0, fmt.Errorf("append partition %d: %w", p.id, err)
 	}
 	was := p.written // only the baton's holder changes it
-	m, n, buf := p.encode(frames, firsts)
-	if _, err := p.w.file.WriteAt(buf, was.pos); err != nil {
+	now := p.log.seams.now().UnixNano()
+	m, n, buf := p.encode(frames, firsts, now)
+	stored, err := p.put(buf, was.pos)
+	if err != nil {
 		return 0, fmt.Errorf("append partition %d: %w", p.id, p.writeFailed(err, was))
 	}
 	p.indexFrames(was, frames[:n])
-	p.advance(m, n)
+	p.advance(m, n, stored, now)
 	if p.cfg.Durability == penstock.Synced {
 		if err := p.syncWritten(); err != nil {
 			return 0, fmt.Errorf("append partition %d: %w", p.id, err)
@@ -135,9 +137,9 @@ func (p *Partition) allocate() error {
 }
 
 // encode builds what is written next: at least the first frame.
-func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset) (mark, int, []byte) {
+func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset, now int64) (mark, int, []byte) {
 	m := p.written
-	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: p.log.seams.now().UnixNano(), durable: p.safePosition(m.seg)}
+	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: now, durable: p.safePosition(m.seg)}
 	buf, n, size := p.w.buf[:0], 0, 0
 	for n < len(frames) {
 		f := frames[n]
@@ -189,15 +191,17 @@ func (p *Partition) indexFrames(was mark, frames []*Frame) {
 	}
 }
 
-// advance records what was written.
-func (p *Partition) advance(m mark, frames int) {
-	now := p.log.seams.now().UnixNano()
+// advance records what was written, and when it was handed over.
+func (p *Partition) advance(m mark, frames int, stored bool, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.times.note(p.written.end, now, p.Earliest())
 	m.seg.newest.Store(now)
 	p.written = m
 	p.counts.frames += uint64(frames)
+	if stored {
+		p.counts.stored += uint64(frames)
+	}
 	p.counts.groups++
 	p.loose = p.cfg.Durability == penstock.Synced
 }
@@ -233,6 +237,7 @@ func (p *Partition) writeFailed(err error, was mark) error {
 		return p.stop(writeError(err))
 	}
 	p.w.allocated = false
+	p.unmap() // before the file is cut
 	cut := p.w.file.Truncate(was.pos)
 	if cut == nil {
 		cut = p.w.file.Sync()

@@ -49,6 +49,7 @@ type Config struct {
 
 	Durability penstock.Durability // Synced or Written; 0 = Synced
 	SyncEvery  SyncEvery
+	WritePath  WritePath // at level written; 0 = WriteAuto. The variable PENSTOCK_MMAP=off makes it WritePwrite
 
 	// MaxFrame is the largest frame that is written or read, as many bytes as
 	// [Frame.Size] gives. 0 = 64 MiB, or what fits a segment when that is less.
@@ -151,6 +152,12 @@ func (c *Config) limits() error {
 	}
 	if c.Durability != penstock.Written && c.Durability != penstock.Synced {
 		return &penstock.FieldError{Field: "Durability", Reason: fmt.Sprintf("%v is not written or synced", c.Durability)}
+	}
+	if c.WritePath > WriteMapping {
+		return &penstock.FieldError{Field: "WritePath", Reason: fmt.Sprintf("%v is not auto, pwrite or mapping", c.WritePath)}
+	}
+	if c.WritePath == WriteMapping && c.Durability != penstock.Written {
+		return &penstock.FieldError{Field: "WritePath", Reason: fmt.Sprintf("mapping needs level written, not %v: a sync costs more than what a mapping saves", c.Durability)}
 	}
 	return nil
 }

@@ -227,18 +227,37 @@ func (h *history) checkSecond(img vfs.Image, c Config, firstAfter int, what stri
 	return nil
 }
 
+// writeWay is a level and how frames are written at it.
+type writeWay struct {
+	level penstock.Durability
+	path  WritePath
+}
+
+var writeWays = []writeWay{
+	{penstock.Synced, WritePwrite}, {penstock.Written, WritePwrite}, {penstock.Written, WriteMapping},
+}
+
+func (w writeWay) String() string { return w.level.String() + "/" + w.path.String() }
+
+func (w writeWay) set(c *Config) { c.Durability, c.WritePath = w.level, w.path }
+
 func TestNothingAcknowledgedIsLostByPowerLossAnywhere(t *testing.T) {
-	for _, level := range []penstock.Durability{penstock.Synced, penstock.Written} {
-		t.Run(level.String(), func(t *testing.T) {
+	for _, way := range writeWays {
+		t.Run(way.String(), func(t *testing.T) {
 			m := vfs.NewMem()
 			c := small(m, "data")
-			c.Durability = level
+			way.set(&c)
+			stores, _ := countStores(m)
 			h := &history{}
 			rounds, every := 14, 301 // without the race detector: more
 			if raceEnabled {
 				rounds, every = 9, 1501
 			}
 			workload(t, m, c, h, rounds)
+			m.SetFault(nil)
+			if got := stores.Load(); (got > 0) != (way.path == WriteMapping) {
+				t.Fatalf("%d stores", got)
+			}
 			crashEverywhere(t, m, c, h, func(n int) bool { return n%every == 0 })
 		})
 	}
@@ -307,23 +326,27 @@ func TestEveryOperationFailsInTurn(t *testing.T) {
 		"full":    {Err: vfs.ErrNoSpace},
 		"partial": {Err: vfs.ErrNoSpace, Keep: 600},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for n := 1; ; n++ {
-				if !failOnce(t, n, fault) {
-					if n < 100 {
-						t.Fatalf("the workload has %d operations, too few to mean anything", n)
+		for _, way := range []writeWay{writeWays[0], writeWays[2]} {
+			t.Run(name+"/"+way.String(), func(t *testing.T) {
+				for n := 1; ; n++ {
+					if !failOnce(t, n, fault, way) {
+						if n < 100 {
+							t.Fatalf("the workload has %d operations, too few to mean anything", n)
+						}
+						return
 					}
-					return
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
 // failOnce fails operation n and reports whether there was one.
-func failOnce(t *testing.T, n int, fault vfs.Fault) bool {
+func failOnce(t *testing.T, n int, fault vfs.Fault, way writeWay) bool {
 	t.Helper()
 	m := vfs.NewMem()
+	c := small(m, "data")
+	way.set(&c)
 	hit := false
 	var failed vfs.Op
 	var mu sync.Mutex
@@ -337,7 +360,7 @@ func failOnce(t *testing.T, n int, fault vfs.Fault) bool {
 		return fault
 	})
 	var acked, unsure []string
-	err := faultWorkload(small(m, "data"), func(records []string, err error) {
+	err := faultWorkload(c, func(records []string, err error) {
 		switch {
 		case err == nil:
 			acked = append(acked, records...)
@@ -349,7 +372,7 @@ func failOnce(t *testing.T, n int, fault vfs.Fault) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	what := fmt.Sprintf("operation %d (%s %s) failed with %q; workload: %v", n, failed.Kind, failed.Name, fault.Err, err)
-	l, err := Open(small(m, "data"))
+	l, err := Open(c)
 	if err != nil {
 		t.Fatalf("%s: reopen: %v", what, err)
 	}

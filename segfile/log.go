@@ -42,7 +42,11 @@ type Log struct {
 	epochs []atomic.Uint32 // of the writers, for Stats
 	report []RecoveryReport
 	lock   io.Closer
-	full   atomic.Bool // some partition found no room since a segment was last begun
+	// mapped says that small frames are stored through a mapping, after mapAfter
+	// that were not.
+	mapped   bool
+	mapAfter int
+	full     atomic.Bool // some partition found no room since a segment was last begun
 
 	closeOnce sync.Once
 	closeErr  error
@@ -120,6 +124,9 @@ func (l *Log) open(ctx context.Context) error {
 		return err
 	}
 	l.uuid = t.uuid
+	if err := l.chooseWritePath(); err != nil {
+		return err
+	}
 	if err := l.extraPartitions(); err != nil {
 		return err
 	}

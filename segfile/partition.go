@@ -60,6 +60,8 @@ type Partition struct {
 	syncing bool // a background sync runs
 	starved bool // the last roll found the disk full: a trim may take the active segment
 
+	unmapped bool // w.piece.off
+
 	unneeded  penstock.Offset // the highest offset that Trim was given
 	timer     *time.Timer
 	armed     bool   // the timer runs
@@ -76,12 +78,13 @@ type Partition struct {
 
 // counts are the running counters behind Stats.
 type counts struct {
-	frames, groups, syncs, rolls uint64
+	frames, stored, groups, syncs, rolls uint64
 }
 
 // writer is the state that only the holder of the baton touches.
 type writer struct {
 	file         vfs.File // of the active segment; nil when there is none
+	piece        piece    // of it; see mapped.go
 	epoch        uint32
 	begun        bool // the clean mark was cleared in this session
 	allocated    bool // the active file has its full size
@@ -105,11 +108,12 @@ type Stats struct {
 	Bytes     penstock.Bytes // from the start of the first segment to the end of the last frame
 	Pending   penstock.Bytes // waiting for the committer, or reserved to
 	Frames    uint64         // appended in this session
+	Stored    uint64         // of them, those that went through a mapping
 	Groups    uint64         // group commits in this session
 	Syncs     uint64         // data syncs in this session
 	Rolls     uint64         // segments begun in this session
 	Epoch     uint32
-	WritePath string // how data gets into the file: "pwrite"
+	WritePath string // how small frames get into the file: "pwrite" or "mapping"
 	Fault     error  // see [Partition.Fault]
 }
 
@@ -119,8 +123,8 @@ func (p *Partition) Stats() Stats {
 	defer p.mu.Unlock()
 	s := Stats{
 		Earliest: p.Earliest(), Readable: p.Readable(), Durable: p.Durable(), Written: p.written.end,
-		Segments: len(p.segs), Pending: penstock.Bytes(p.pending), Frames: p.counts.frames, Groups: p.counts.groups,
-		Syncs: p.counts.syncs, Rolls: p.counts.rolls, WritePath: "pwrite", Fault: p.faultLocked(), Epoch: p.log.epochs[p.id].Load(),
+		Segments: len(p.segs), Pending: penstock.Bytes(p.pending), Frames: p.counts.frames, Stored: p.counts.stored, Groups: p.counts.groups,
+		Syncs: p.counts.syncs, Rolls: p.counts.rolls, WritePath: p.pathLocked(), Fault: p.faultLocked(), Epoch: p.log.epochs[p.id].Load(),
 	}
 	for _, seg := range p.segs {
 		s.Bytes += penstock.Bytes(seg.limit.Load())

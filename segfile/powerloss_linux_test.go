@@ -28,10 +28,11 @@ func TestPowerLossOfARealFileSystem(t *testing.T) {
 		t.Skipf("NOT CHECKED: no file system can be made here: %v: %s", err, out)
 	}
 	mnt := mountLoop(t, disk, filepath.Join(dir, "mnt"))
-	for _, level := range []penstock.Durability{penstock.Synced, penstock.Written} {
-		t.Run(level.String(), func(t *testing.T) {
-			c := small(nil, filepath.Join(mnt, level.String()))
-			c.Durability = level
+	for _, way := range writeWays {
+		t.Run(way.String(), func(t *testing.T) {
+			level := way.level
+			c := small(nil, filepath.Join(mnt, level.String()+"-"+way.path.String()))
+			way.set(&c)
 			l := openLog(t, c)
 			p := l.Partition(0)
 			cs, err := l.Cursors("g", StartEarliest)
@@ -47,7 +48,7 @@ func TestPowerLossOfARealFileSystem(t *testing.T) {
 				if level == penstock.Written {
 					safe, committed = p.Durable(), 0
 				}
-				lost := filepath.Join(dir, fmt.Sprint("lost-", level, "-", loss))
+				lost := filepath.Join(dir, fmt.Sprint("lost-", level, "-", way.path, "-", loss))
 				if out, err := exec.Command("cp", "--sparse=always", disk, lost).CombinedOutput(); err != nil {
 					t.Fatalf("copy: %v: %s", err, out)
 				}
@@ -62,7 +63,7 @@ func TestPowerLossOfARealFileSystem(t *testing.T) {
 // afterLoss mounts a copy and looks for what was safe.
 func afterLoss(t *testing.T, lost, dir string, c Config, all []string, safe, committed penstock.Offset) {
 	mnt := mountLoop(t, lost, filepath.Join(dir, "mnt-"+filepath.Base(lost)))
-	c.Dir = filepath.Join(mnt, c.Durability.String())
+	c.Dir = filepath.Join(mnt, filepath.Base(c.Dir))
 	l, err := Open(c)
 	must(t, err)
 	defer l.Close()

@@ -142,6 +142,7 @@ func (p *Partition) giveUpSpare() bool {
 // seal writes the seal frame, makes the segment durable and gives the space
 // behind it back. It needs the baton.
 func (p *Partition) seal() error {
+	p.unmap() // before the file is cut
 	m := p.written
 	seg, was := m.seg, m
 	b := encodeSeal(

@@ -22,6 +22,9 @@
 // have covered in doubt for ever: a later Sync that succeeds does not make
 // them durable, which is what Linux does after a failed write-back.
 //
+// A store through a [Mapping] is lost, kept or torn like a write. Where nothing
+// was written before it faults, as a mapping of a hole does on a full disk.
+//
 // # Invariants
 //
 // Both implementations agree on results and errors; one test runs over both.

@@ -31,6 +31,8 @@ const (
 	OpTruncate Kind = "truncate"
 	OpSync     Kind = "sync"
 	OpSize     Kind = "size"
+	OpMap      Kind = "map"
+	OpStore    Kind = "store"
 )
 
 // Op is one operation that is about to happen.

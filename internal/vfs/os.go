@@ -103,6 +103,8 @@ func (osFS) Stat(name string) (Info, error) {
 	return Info{Size: st.Size()}, nil
 }
 
+func (osFS) Type(dir string) (string, error) { return typeOf(dir) }
+
 func (osFS) Lock(name, note string) (io.Closer, error) {
 	f, err := openFile(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {

@@ -16,6 +16,9 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrRemoved: the file was deleted while it was open.
 	ErrRemoved = errors.New("the file was deleted while it was open")
+	// ErrFault: memory behind a [Mapping] could not be had. The file was cut
+	// under it, its disk failed, or it had no disk space there.
+	ErrFault = errors.New("the file behind a mapping cannot be reached")
 )
 
 // HeldError reports a lock that another opener holds. It matches [ErrHeld].
@@ -66,6 +69,10 @@ type FS interface {
 	// Unix also when the file was deleted meanwhile: one directory takes one
 	// lock there. The lock ends with Close or with the process.
 	Lock(name, note string) (io.Closer, error)
+	// Type names the file system that holds a directory, as the system calls
+	// it: "ext4", "xfs", "tmpfs". "" is one whose name is not known here, and
+	// every one of a platform without mappings.
+	Type(dir string) (string, error)
 }
 
 // File is an open regular file. It is safe for concurrent use.
@@ -88,6 +95,27 @@ type File interface {
 	Sync() error
 	// Size returns the size in bytes.
 	Size() (int64, error)
+	// Map maps [off, off+n), which must lie within the file, for stores, and
+	// has the system get every page of it. The caller has written all of these
+	// bytes before: a store into a piece without disk space behind it fails when
+	// the disk is full, and at a time when nothing can be done about it. The
+	// error matches errors.ErrUnsupported where the platform or the file system
+	// has no such thing.
+	Map(off, n int64) (Mapping, error)
 	// Close closes the file without a sync.
+	Close() error
+}
+
+// Mapping is a piece of a file that is stored into without a call of the
+// system. What was stored is in the page cache: it survives the process, File's
+// ReadAt finds it, and Sync makes it durable like a write. It is used by one
+// goroutine at a time and works after its file was closed.
+type Mapping interface {
+	// Store copies p to off, counted from the start of the file; [off,
+	// off+len(p)) must lie in the mapping. The error matches ErrFault, any part
+	// of p may have been stored then. It never raises a signal that ends the
+	// process.
+	Store(p []byte, off int64) error
+	// Close ends the mapping. What was stored stays.
 	Close() error
 }

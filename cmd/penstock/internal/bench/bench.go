@@ -159,7 +159,8 @@ type env struct {
 type pair struct {
 	ours, base side
 	also       []also
-	close      func() error // may be nil
+	close      func() error  // may be nil
+	path       func() string // how ours wrote, part of the baseline's name; may be nil
 }
 
 // also is one more baseline, measured in the same rounds.
@@ -206,6 +207,9 @@ func (r row) measure(ctx context.Context, p pair, c Config) (Row, error) {
 	series, err := measure.Run(ctx, measure.Plan{Rounds: c.Rounds, Slice: c.slice}, sides...)
 	if err != nil {
 		return Row{}, err
+	}
+	if p.path != nil {
+		r.baseline = fmt.Sprintf("%s (ours: %s)", r.baseline, p.path())
 	}
 	base, ours := series[0], series[1]
 	row := Row{Name: r.name, Text: r.text, Baseline: r.baseline, Rounds: c.Rounds, AllocsPerEvent: ours.Allocs, Published: r.published}

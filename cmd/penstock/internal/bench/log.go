@@ -151,8 +151,16 @@ func appendRow(level penstock.Durability, size, perFrame int) func(e env) (pair,
 			}
 			return k.Done(e.events)
 		}
-		return pair{ours: ours, base: base, close: func() error { return errors.Join(d.close(), raw.close()) }}, nil
+		return pair{ours: ours, base: base, path: d.path, close: func() error { return errors.Join(d.close(), raw.close()) }}, nil
 	}
+}
+
+// path says how most frames got into the file.
+func (d *diskLog) path() string {
+	if s := d.p.Stats(); s.Stored > s.Frames/2 {
+		return "mapping"
+	}
+	return "pwrite"
 }
 
 // appendWriters compares many writers with one, on one log: what group commit

@@ -23,22 +23,23 @@ var rows = slices.Concat(
 
 // logRows: one partition, records that begin with their number, defaults of the
 // log but for the level; the log is kept over iterations. Every append is
-// waited for, to the level in the row's name. Our side writes with pwrite; the
-// log has no other write path yet. The baseline's frames have about the same
+// waited for, to the level in the row's name. The
+// baseline's name tells how our side wrote, which the log chooses by the name of
+// the file system and the size of the frames. The baseline's frames have about the same
 // size and a checksum of the same kind, and go to a file that has its blocks
 // already. After the clock, in every row, what was appended is read back; in
 // the untimed pass every record is compared.
 var logRows = []row{
 	{
-		name: "log/append/written/100B/single", baseline: "pwrite (ours: pwrite)", events: 500, open: appendRow(writtenLevel, 100, 1),
+		name: "log/append/written/100B/single", baseline: "pwrite", events: 500, open: appendRow(writtenLevel, 100, 1),
 		text: "In the clock, 500 times: make a frame of one record of 100 B, append it, wait until it is written. Baseline: copy, checksum, pwrite.",
 	},
 	{
-		name: "log/append/written/1KB/b100", baseline: "pwrite (ours: pwrite)", events: 5_000, open: appendRow(writtenLevel, 1024, 100),
+		name: "log/append/written/1KB/b100", baseline: "pwrite", events: 5_000, open: appendRow(writtenLevel, 1024, 100),
 		text: "Frames of 100 records of 1 KiB, 50 of them; each is waited for. Baseline: copy, checksum, pwrite.",
 	},
 	{
-		name: "log/append/synced/100B/b100", baseline: "pwrite and fdatasync (ours: pwrite)", events: 2_000, open: appendRow(syncedLevel, 100, 100),
+		name: "log/append/synced/100B/b100", baseline: "pwrite and fdatasync", events: 2_000, open: appendRow(syncedLevel, 100, 100),
 		text: "Frames of 100 records of 100 B, 20 of them; each is waited for until it is synced. Baseline: copy, checksum, pwrite, fdatasync (a full sync where there is none).",
 	},
 	{
