@@ -192,16 +192,15 @@ func TestStageListIsWhole(t *testing.T) {
 	if want != 157 {
 		t.Errorf("%s: the requirements of stages end before ST-%d", file, want)
 	}
-	cases := 0
+	testedLines(t, file, "STC-", 1, 2, 5, 7, 9, 11, 13, 15, 16, 17, 19, 20, 22, 24, 26, 27, 29, 31, 33, 34, 35, 36, 38, 40, 44, 45, 46, 47, 50,
+		52, 53, 56, 57, 58, 60, 63, 64, 65, 68, 70, 72, 73, 75, 77, 80, 81, 83, 84, 87, 91, 92, 93, 98, 99, 100, 103, 105, 106, 107, 108,
+		112, 113, 114, 115, 116, 118, 119, 120, 123, 124, 126, 127, 131, 132, 157, 160, 161, 166)
+	testedLines(t, file, "P-", 1, 2, 3, 4, 5, 19)
 	for _, r := range rows(t, file, regexp.MustCompile(`^STC-[0-9]+$`)) {
-		cases++
 		ending := "_" + strings.Replace(r.cells[0], "-", "", 1) + "` (stage)"
 		if tests := r.cells[len(r.cells)-1]; strings.Count(tests, ending) == 0 || strings.Count(tests, ending) != strings.Count(tests, "`")/2 {
 			t.Errorf("%s:%d: a test is not of the case", file, r.line)
 		}
-	}
-	if cases < 50 {
-		t.Errorf("%s: only %d cases of stages", file, cases)
 	}
 }
 

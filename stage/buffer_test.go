@@ -17,7 +17,7 @@ import (
 )
 
 func TestKeepFirstDropsNewcomers_STC52(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var dropped []int
 		src, emit := Push[int]("push", Buffer(3, KeepFirst), OnDiscard(func(n int) { dropped = append(dropped, n) }))
 		sink, got := collector[int]("sink")
@@ -34,7 +34,7 @@ func TestKeepFirstDropsNewcomers_STC52(t *testing.T) {
 }
 
 func TestKeepLastDropsOldest_STC53(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var dropped []int
 		src, emit := Push[int]("push", Buffer(3, KeepLast), OnDiscard(func(n int) { dropped = append(dropped, n) }))
 		sink, got := collector[int]("sink")
@@ -50,7 +50,7 @@ func TestKeepLastDropsOldest_STC53(t *testing.T) {
 }
 
 func TestHybridServesPushedEventsFirst_STC56(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		n := 0
 		src, emit := Hybrid("hybrid", func(_ context.Context, want int, out *Output[string]) error {
@@ -82,9 +82,9 @@ func TestHybridServesPushedEventsFirst_STC56(t *testing.T) {
 }
 
 func TestOverflowWarnsOnceAndSumsUp_STC57(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		log, written := logTo()
-		g := NewGraph(Logger(log))
+		g.log = log
 		src, emit := Push[int]("push", Buffer(10, KeepLast))
 		sink := newLockstep[int]("lockstep")
 		Connect(g, src, sink, Demand(1, 0))
@@ -151,7 +151,7 @@ func TestOnDiscardEventsGetsWhatWasDropped_STC58(t *testing.T) {
 		{KeepLast, [][]string{{"1", "2"}, {"3", "4"}, {"5"}, {"6", "7", "8", "9", "10"}}, [][]string{nil, {"1"}, {"2"}, {"3", "4", "5", "6", "7"}}},
 		{KeepFirst, [][]string{{"1", "2"}, {"3", "4"}, {"5"}, {"6", "7", "8", "9", "10"}}, [][]string{nil, {"4"}, {"5"}, {"6", "7", "8", "9", "10"}}},
 	} {
-		bubble(t, func(t *testing.T, g *Graph) {
+		bothWays(t, func(t *testing.T, g *Graph) {
 			var got []string
 			src, emit := Push[string]("push", Buffer(3, c.policy))
 			src.OnDiscardEvents(func(lost []string) { got = append(got, lost...) })
@@ -169,7 +169,7 @@ func TestOnDiscardEventsGetsWhatWasDropped_STC58(t *testing.T) {
 }
 
 func TestTryPushTakesWhatFits_STC60(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		src, emit := Push[int]("push", Buffer(3, KeepLast))
 		n, err := emit.TryPush(ints(0, 5)...)
 		if n != 3 || err != nil {

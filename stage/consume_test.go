@@ -37,7 +37,7 @@ func after(f func()) {
 }
 
 func TestFoldReturnsWhatItMadeOfAll_STC103(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *Graph) { // the source in a graph of Fold's
+	bothWays(t, func(t *testing.T, _ *Graph) { // the source in a graph of Fold's
 		v, err := Fold(t.Context(), FromSeq("seq", count(1, 101)), 0, sum)
 		equal(t, "error", err, nil)
 		equal(t, "sum", v, 5050)
@@ -154,7 +154,7 @@ func TestForEachAndDiscard(t *testing.T) {
 }
 
 func TestBreakingOutOfAllLeavesNothingBehind_STC106(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		src := counter(&wants{}, 1)
 		equal(t, "add", g.Add(src), nil)
 		start(t, g)
@@ -265,7 +265,7 @@ func TestBatchesGivesWhatASinkGets(t *testing.T) {
 func TestIteratorSourceWithUntilLastLeavesEndsAfterTheBreak_STC107(t *testing.T) {
 	for name, opts := range map[string][]Option{"stop": {UntilLastLeaves()}, "continue": nil} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				var cleaned atomic.Bool
 				src := FromSeq("seq", func(yield func(int) bool) {
 					defer cleaned.Store(true)
@@ -300,7 +300,7 @@ func TestUntilLastLeavesIsForSources(t *testing.T) {
 }
 
 func TestHybridInterleavesPushesAndEndsByFinish_STC108(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		n := 0
 		src, emit := Hybrid("hybrid", func(_ context.Context, want int, out *Output[int]) error {

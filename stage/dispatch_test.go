@@ -11,9 +11,9 @@ import (
 )
 
 func TestDifferentMaxIsWarnedOfOnce_STC80(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		log, written := logTo()
-		g := NewGraph(Logger(log))
+		g.log = log
 		src, _ := Push[int]("push")
 		Connect(g, src, newLockstep[int]("a"), Demand(6, 2))
 		Connect(g, src, newLockstep[int]("b"), Demand(10, 2))
@@ -31,7 +31,7 @@ func TestDifferentMaxIsWarnedOfOnce_STC80(t *testing.T) {
 }
 
 func TestDemandOfOneWhoLeftIsNotCounted_STC81(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		src, emit := Push[int]("push")
 		a, _ := collector[int]("a")
 		b, got := collector[int]("b")
@@ -61,7 +61,7 @@ func TestDemandOfOneWhoLeftIsNotCounted_STC81(t *testing.T) {
 }
 
 func TestBroadcastGoesAtThePaceOfTheSlowest_STC83(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src := counter(&w, 1).Broadcast()
 		a, gotA := collector[int]("a")
@@ -82,7 +82,7 @@ func TestBroadcastGoesAtThePaceOfTheSlowest_STC83(t *testing.T) {
 }
 
 func TestSelectorCostsNoDemand_STC84(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src := counter(&w, 1).Broadcast()
 		a, gotA := collector[int]("a")
@@ -133,7 +133,7 @@ func TestSelectorThatRejectsEverythingDoesNotHoldTheStage(t *testing.T) {
 }
 
 func TestSlowestThatLeavesReleasesTheOthers_STC87(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src := counter(&w, 1).Broadcast()
 		fast, gotFast := collector[int]("fast")
@@ -234,7 +234,7 @@ func byParity(w *wants) *Source[int] {
 }
 
 func TestPartitionsWaitInTheirQueues_STC91(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src := byParity(&w)
 		even, gotEven := collector[int]("even")
@@ -268,7 +268,7 @@ func TestPartitionThatCannotBeIsRefused_STC92(t *testing.T) {
 	}
 	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				var w wants
 				src := byParity(&w)
 				holder, got := collector[int]("holder")
@@ -349,7 +349,7 @@ func TestNegativePartitionsCountFromTheEnd_STC93(t *testing.T) {
 }
 
 func negative(t *testing.T, d Dispatcher[int]) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		src, emit := Push[int]("push")
 		src.Dispatch(d)
 		one, got := collector[int]("one")

@@ -37,7 +37,7 @@ func flat[T any](batches [][]T) []T { return slices.Concat(batches...) }
 
 func TestDoneDeliversThenEnds_STC99(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		bubble(t, func(t *testing.T, g *Graph) {
+		bothWays(t, func(t *testing.T, g *Graph) {
 			sink, got := collector[int]("sink")
 			Connect(g, finite("source", 3, late), sink)
 			if err := g.Run(context.Background()); err != nil {
@@ -46,7 +46,7 @@ func TestDoneDeliversThenEnds_STC99(t *testing.T) {
 			equal(t, "batches", got(), [][]int{{0, 1, 2}})
 		})
 	}
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		src := Pull("source", func(_ context.Context, _ int, out *Output[int]) error {
 			out.EmitAll(1, 2, 3)
 			return Done
@@ -63,7 +63,7 @@ func TestDoneDeliversThenEnds_STC99(t *testing.T) {
 }
 
 func TestDoneWithTheLastEventsEndsNormally_STC100(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		sink, got := collector[int]("sink")
 		Connect(g, finite("source", 8, false), sink, Demand(6, 2))
 		if err := g.Run(context.Background()); err != nil {
@@ -458,7 +458,7 @@ func TestAbortEndsAtOnceWithItsError(t *testing.T) {
 }
 
 func TestOnEndEmitsTheTail_STC72(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var held []int
 		sum := NewGate("ten", func(_ context.Context, in []int, out *Output[[]int]) error {
 			for _, v := range in {

@@ -28,7 +28,7 @@ func gathered[T any](t *testing.T, g *Graph, src *Source[T], opts ...SubOption) 
 func count(from, to int) iter.Seq[int] { return slices.Values(ints(from, to)) }
 
 func TestFromSeqDeliversTheRestAndEnds_STC98(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		got, err := gathered(t, g, FromSeq("seq", count(1, 6)), Demand(6, 2))
 		equal(t, "error", err, nil)
 		equal(t, "batches", got, [][]int{{1, 2, 3, 4}, {5}})

@@ -46,7 +46,7 @@ func noting(d *diary) *Sink[int] {
 }
 
 func TestTimerEmitsAndEndsWithItsStage_STC112(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		src, _ := Push[int]("source")
 		box := NewMailbox[int](g, "control", 0)
 		var handled diary
@@ -81,6 +81,7 @@ func TestTimerEmitsAndEndsWithItsStage_STC112(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		equal(t, "messages after the end", handled.all(), []string(nil))
+		equal(t, "timers that run", len(box.room), 0) // each has a place
 		if _, err := box.After(1, 1); !errors.Is(err, ErrStageNotAlive) {
 			t.Errorf("a timer after the end: %v", err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestAskOfNothingIsAnError_STC11(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		sink, got := collector[int]("sink")
 		sub := Connect(g, counter(&w, 1), sink, Manual())
@@ -34,7 +34,7 @@ func TestAskOfNothingIsAnError_STC11(t *testing.T) {
 }
 
 func TestAskInsideACallbackDoesNotRecurse_STC13(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		const events = 10_000
 		depth, deepest, seen := 0, 0, 0
@@ -87,7 +87,7 @@ func TestAskOnAnAutomaticSubscriptionIsRefused(t *testing.T) {
 }
 
 func TestManualSubscriptionGetsWhatItAsksFor_STC44(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		sink, got := collector[int]("sink")
 		sub := Connect(g, counter(&w, 1), sink, Manual())
@@ -105,7 +105,7 @@ func TestManualSubscriptionGetsWhatItAsksFor_STC44(t *testing.T) {
 }
 
 func TestManualDeliveryIsOneBatch_STC45(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		sink, got := collector[int]("sink")
 		sub := Connect(g, counter(&w, 1), sink, Demand(6, 2), Manual())
@@ -117,7 +117,7 @@ func TestManualDeliveryIsOneBatch_STC45(t *testing.T) {
 }
 
 func TestManualSinkAsksInItsCallback_STC46(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		var got [][]int
 		sink := NewSink("sink", func(ctx context.Context, in []int) error {
@@ -164,7 +164,7 @@ func TestAskingWithoutAnEndDoesNotWrap(t *testing.T) {
 }
 
 func TestAccumulatedDemandWaitsForForward_STC47(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		n := 0
 		src := Pull("counter", func(_ context.Context, want int, out *Output[int]) error {
@@ -228,7 +228,7 @@ func TestAccumulateAgainKeepsWhatIsPushed(t *testing.T) {
 }
 
 func TestForwardWithoutAccumulateChangesNothing_STC50(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src, sink := counter(&w, 1), newLockstep[int]("sink")
 		Connect(g, src, sink, Demand(6, 2))
@@ -277,7 +277,7 @@ func TestDeclaredConsumersOfABroadcastBeginTogether(t *testing.T) {
 
 // A gate's inlet and outlet, both manual.
 func TestManualOnBothSidesOfAGate_STC73(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		factor := 2
 		gate := NewGate("times", func(_ context.Context, in []int, out *Output[int]) error {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -47,7 +48,7 @@ func TestOrderOfConnectHoldsForNames(t *testing.T) {
 }
 
 func TestNameWithoutAnOwner_STC24(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		nobody := NewName[int](g, "nobody")
 		sub := Connect(g, nobody, Discard[int]())
 		sub.Cancel()
@@ -57,13 +58,13 @@ func TestNameWithoutAnOwner_STC24(t *testing.T) {
 		}
 		equal(t, "the error", err.Error(), `connect "nobody" to "discard": producer not alive: closed`)
 	})
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		Connect(g, Never[int]("source"), NewName[int](g, "nobody"))
 		if err := g.Start(t.Context()); !errors.Is(err, ErrConsumerNotAlive) {
 			t.Errorf("Start: %v, want ErrConsumerNotAlive", err)
 		}
 	})
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		nobody := NewName[int](g, "nobody")
 		sink, src := Discard[int](), Never[int]("source")
 		must(t, g.Add(sink, src))
@@ -78,6 +79,67 @@ func TestNameWithoutAnOwner_STC24(t *testing.T) {
 			t.Errorf("Count: %v", err)
 		}
 		equal(t, "subscribers", nobody.Out().Subscribers(), 0)
+	})
+	for name, from := range map[string]func(g *Graph) Outleter[int]{
+		"by the stage": func(*Graph) Outleter[int] { return Never[int]("source") },
+		"by a name": func(g *Graph) Outleter[int] {
+			n := NewName[int](g, "somebody")
+			Never[int]("source").As(n)
+			return n
+		},
+	} {
+		bothWays(t, func(t *testing.T, g *Graph) {
+			Connect(g, from(g), Discard[int](), Demand(6, 6))
+			if err := g.Start(t.Context()); !errors.Is(err, ErrInvalidDemand) {
+				t.Errorf("%s: Start: %v, want ErrInvalidDemand", name, err)
+			}
+		})
+	}
+}
+
+// Whoever sends to a name that nobody has is told, and nothing comes of it: not
+// at once, and not when there is an owner.
+func TestSendingToNobodyIsHarmless_STC113(t *testing.T) {
+	bothWays(t, func(t *testing.T, g *Graph) {
+		nobody, box := NewMailbox[int](g, "nobody", 2), NewMailbox[int](g, "box", 2)
+		send := func(m *Mailbox[int]) {
+			t.Helper()
+			for range 5 { // more than there is room for
+				_, after := m.After(1, 3)
+				_, every := m.Every(1, 4)
+				for what, err := range map[string]error{
+					"TrySend": m.TrySend(1), "TrySendBehind": m.TrySendBehind(1), "Send": m.Send(t.Context(), 2), "After": after, "Every": every,
+				} {
+					if !errors.Is(err, ErrStageNotAlive) {
+						t.Errorf("%s: %v, want ErrStageNotAlive", what, err)
+					}
+				}
+			}
+		}
+		send(nobody)
+		send(box)
+		src, emit := Push[int]("source")
+		var handled diary
+		OnMessage(src, box, func(_ context.Context, m int, _ *Output[int]) error {
+			handled.add("%d", m)
+			return nil
+		})
+		double := Map(func(v int) int { return 2 * v })
+		sink, got := collector[int]("sink")
+		Connect(g, src, double)
+		Connect(g, double, sink)
+		start(t, g)
+		send(nobody)
+		must(t, box.TrySend(5))
+		emit.Push(1, 2)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		equal(t, "handled", handled.all(), []string{"5"})
+		emit.Finish()
+		must(t, g.Wait())
+		send(nobody)
+		send(box)
+		equal(t, "events", flat(got()), []int{2, 4})
 	})
 }
 
@@ -104,7 +166,7 @@ func TestClaimedNamesAreRefused_STC113(t *testing.T) {
 		}, penstock.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				n := NewName[int](g, "numbers")
 				Connect(g, n, Discard[int]())
 				c.build(g, n)

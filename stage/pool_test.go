@@ -99,9 +99,9 @@ func TestPoolGoesOnAfterACrash_STC115(t *testing.T) {
 		"exit":  func() error { runtime.Goexit(); return nil },
 	} {
 		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				log, lines := logTo()
-				g := NewGraph(Logger(log), withPoison())
+				g.log = log
 				var ran []int // by one worker at a time
 				pool := NewPool("pool", 1, func(_ context.Context, v int) error {
 					if ran = append(ran, v); v == 0 {
@@ -211,14 +211,14 @@ func TestStagesThatAskByRulesOfTheirOwnRefuseOthers_STC124(t *testing.T) {
 		"slots, manual": {func() Inleter[int] { return NewSlots("sink", Task(idle)) }, []SubOption{Manual()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				src, _ := Push[int]("source")
 				Connect(g, src, c.sink(), c.opts...)
 				if err := g.Start(context.Background()); !errors.Is(err, ErrUnsupportedDemandMode) {
 					t.Errorf("declared: %v", err)
 				}
 			})
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				src, _ := Push[int]("source")
 				sink := c.sink()
 				equal(t, "add", errors.Join(g.Add(src), g.Add(sink.(Stage))), nil)
@@ -233,7 +233,7 @@ func TestStagesThatAskByRulesOfTheirOwnRefuseOthers_STC124(t *testing.T) {
 }
 
 func TestAskFromOutsideChangesNothingForSlots_STC124(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		s := newShift()
 		sub := Connect(g, counter(&w, 1), NewSlots("slots", Task(s.work)), Demand(2, 0))

@@ -68,7 +68,7 @@ func newChain(g *Graph) *chain {
 }
 
 func TestRestForOneDeliversAFreshChain_STC127(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		c := newChain(g)
 		start(t, g)
 		time.Sleep(1500 * time.Millisecond)

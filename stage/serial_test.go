@@ -11,8 +11,9 @@ import (
 
 // A turnstile sees whether two callbacks of one stage run beside each other.
 type turnstile struct {
-	inside atomic.Int32
-	calls  int // without a lock: the race detector looks on
+	inside   atomic.Int32
+	calls    int // without a lock: the race detector looks on
+	messages int
 }
 
 func (s *turnstile) pass(t *testing.T, name string) {
@@ -26,8 +27,14 @@ func (s *turnstile) pass(t *testing.T, name string) {
 	s.inside.Add(-1)
 }
 
-// All callbacks of a stage, hooks among them, run one at a time, while
-// consumers come and go and somebody pushes (ST-156).
+// handle is pass of a message.
+func (s *turnstile) handle(t *testing.T) {
+	s.pass(t, "message")
+	s.messages++
+}
+
+// All callbacks of a stage, hooks and messages among them, run one at a time,
+// while consumers come and go and somebody pushes and sends (ST-110, ST-156).
 func TestCallbacksOfAStageAreSerial(t *testing.T) {
 	bothWays(t, func(t *testing.T, g *Graph) {
 		var ofSource, ofGate, ofSink turnstile
@@ -61,6 +68,10 @@ func TestCallbacksOfAStageAreSerial(t *testing.T) {
 		sink := NewSink("sink", func(context.Context, []int) error { ofSink.pass(t, "callback"); return nil }).
 			OnSubscribed(func(*Subscription) { ofSink.pass(t, "OnSubscribed") }).
 			OnCancelled(func(*Subscription, error) error { ofSink.pass(t, "OnCancelled"); return nil })
+		boxes := []*Mailbox[int]{NewMailbox[int](g, "to the source", 2), NewMailbox[int](g, "to the gate", 2), NewMailbox[int](g, "to the sink", 2)}
+		OnMessage(src, boxes[0], func(context.Context, int, *Output[int]) error { ofSource.handle(t); return nil })
+		OnMessage(gate, boxes[1], func(_ context.Context, m int, out *Output[int]) error { ofGate.handle(t); out.Emit(m); return nil })
+		OnSinkMessage(sink, boxes[2], func(context.Context, int) error { ofSink.handle(t); return nil })
 		Connect(g, odd, gate, Demand(6, 2))
 		Connect(g, gate, sink, Demand(4, 1))
 		Connect(g, src, sink, Demand(5, 1))
@@ -80,6 +91,9 @@ func TestCallbacksOfAStageAreSerial(t *testing.T) {
 				t.Fatal(err)
 			}
 			src.Wake()
+			for _, box := range boxes {
+				must(t, box.Send(t.Context(), i))
+			}
 			sub.Cancel()
 			<-sub.Done()
 		}
@@ -91,6 +105,7 @@ func TestCallbacksOfAStageAreSerial(t *testing.T) {
 			if s.calls < 10 {
 				t.Errorf("%s: only %d calls were seen", name, s.calls)
 			}
+			equal(t, "messages of the "+name, s.messages, 30)
 		}
 		checkConservation(t, g)
 	})

@@ -61,7 +61,7 @@ func TestTransientChildRunsAgainInItsSlot_STC118(t *testing.T) {
 }
 
 func TestTemporaryChildLeavesItsSlot_STC119(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		_, s, _ := slotsOf(t, g, 1, 0)
 		equal(t, "begun", s.all(), []int{0})
 		equal(t, "begun by the crash", s.end(0, errBoom), []int{1})
@@ -70,7 +70,7 @@ func TestTemporaryChildLeavesItsSlot_STC119(t *testing.T) {
 }
 
 func TestFirstCrashEndsSlotsOfNoTolerance_STC120(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		slots, s, _ := slotsOf(t, g, 3, 2, ChildRestart(Transient), ChildTolerance(0, 5*time.Second))
 		s.all()
 		s.end(1, errBoom)
@@ -137,7 +137,7 @@ func TestFailedStartIsItsEventsAlone(t *testing.T) {
 }
 
 func TestChildThatEndsBeforeItsStartReturns_STC123(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		release := make(chan struct{})
 		var over atomic.Int64
@@ -219,7 +219,7 @@ func TestSlotsOfANewSubscription(t *testing.T) {
 }
 
 func TestChildrenAreCountedAndTerminated_STC126(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		slots, s, _ := slotsOf(t, g, 1, 0, ChildRestart(Transient))
 		equal(t, "begun", s.all(), []int{0})
 		equal(t, "counts", slots.Counts(), ChildCounts{Active: 1, Total: 1})

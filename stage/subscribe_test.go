@@ -14,10 +14,10 @@ import (
 )
 
 // bothWays runs f with helpers fused and with helpers on their own.
-func bothWays(t *testing.T, f func(t *testing.T, g *Graph)) {
+func bothWays(t *testing.T, f func(t *testing.T, g *Graph), opts ...GraphOption) {
 	t.Helper()
 	for name, fuse := range map[string]bool{"fused": true, "unfused": false} {
-		t.Run(name, func(t *testing.T) { bubble(t, f, Fuse(fuse)) })
+		t.Run(name, func(t *testing.T) { bubble(t, f, append(opts[:len(opts):len(opts)], Fuse(fuse))...) })
 	}
 }
 
@@ -49,7 +49,7 @@ func idle() *Source[int] {
 }
 
 func TestSecondSubscriptionOfAPairIsRefused_STC17(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src, sink := counter(&w, 1), newLockstep[int]("lockstep")
 		Connect(g, src, sink, Demand(6, 2))
@@ -78,7 +78,7 @@ func TestSecondSubscriptionOfAPairIsRefused_STC17(t *testing.T) {
 }
 
 func TestSubscribingToWhatDoesNotRunIsRefused_STC20(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		live, stopped := counter(&w, 1), finite("stopped", 0, false)
 		sink, dead := newLockstep[int]("sink"), newLockstep[int]("dead")
@@ -143,7 +143,7 @@ func TestWithdrawnSubscriptionNeverComesToLife_STC22(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				var w wants
 				release := make(chan struct{})
 				var hooks atomic.Int32
@@ -237,7 +237,7 @@ func TestSubscribeWithAnEndedContextChangesNothing(t *testing.T) {
 }
 
 func TestCancelProcessesWhatWasSentAndTheConsumerGoesOn_STC26(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src, sink := counter(&w, 1), newLockstep[int]("lockstep")
 		sub := Connect(g, src, sink, Demand(6, 2), CancelMode(Temporary))
@@ -264,7 +264,7 @@ func TestCancelProcessesWhatWasSentAndTheConsumerGoesOn_STC26(t *testing.T) {
 }
 
 func TestCancelEndsAPermanentConsumerNormally_STC27(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src, sink := counter(&w, 1), newLockstep[int]("lockstep")
 		sub := Connect(g, src, sink, Demand(6, 2))
@@ -285,7 +285,7 @@ func TestCancelEndsAPermanentConsumerNormally_STC27(t *testing.T) {
 }
 
 func TestManyCancelsAreOne_STC29(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src, sink := counter(&w, 1), newLockstep[int]("lockstep")
 		var calls atomic.Int32
@@ -332,7 +332,7 @@ func TestCancelDoesNotWaitForABlockedProducer(t *testing.T) {
 }
 
 func TestAskAfterCancelChangesNothing_STC31(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		src, sink := counter(&w, 1), newLockstep[int]("sink")
 		sub := Connect(g, src, sink, Manual(), CancelMode(Temporary))
@@ -358,7 +358,7 @@ func failing(err error) *Source[int] {
 }
 
 func TestFailureOfAProducerNamesIt_STC33(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		boom := errors.New("boom")
 		sink := newLockstep[int]("sink")
 		sub := Connect(g, failing(boom), sink)
@@ -375,7 +375,7 @@ func TestFailureOfAProducerNamesIt_STC33(t *testing.T) {
 func TestModeDecidesAfterAFailure_STC34(t *testing.T) {
 	boom := errors.New("boom")
 	for _, mode := range []Mode{Transient, Temporary} {
-		bubble(t, func(t *testing.T, g *Graph) {
+		bothWays(t, func(t *testing.T, g *Graph) {
 			var w wants
 			second, sink := counter(&w, 1), newLockstep[int]("sink")
 			Connect(g, failing(boom), sink, CancelMode(mode))
@@ -428,7 +428,7 @@ func TestNormalEndLeavesATransientConsumer_STC35(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bubble(t, func(t *testing.T, g *Graph) { // a sink
+	bothWays(t, func(t *testing.T, g *Graph) { // a sink
 		var w wants
 		second := counter(&w, 1)
 		sink, got := collector[int]("sink")
@@ -451,7 +451,7 @@ func TestNormalEndLeavesATransientConsumer_STC35(t *testing.T) {
 }
 
 func TestShutdownOfAProducerIsANormalEnd_STC36(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		other := NewGraph()
 		src, second := counter(&w, 1), counter(&w, 1)
@@ -519,7 +519,7 @@ func TestOnCancelledDecidesInPlaceOfTheMode_STC38(t *testing.T) {
 		want   error
 	}{"continue": {nil, true, nil}, "stop": {Done, false, nil}, "fail": {boom, false, boom}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, g *Graph) {
+			bothWays(t, func(t *testing.T, g *Graph) {
 				sink := newLockstep[int]("sink")
 				calls := 0
 				sink.OnCancelled(func(s *Subscription, reason error) error {
@@ -549,7 +549,7 @@ func TestOnCancelledDecidesInPlaceOfTheMode_STC38(t *testing.T) {
 }
 
 func TestManualSinkAsksWhenItIsSubscribed_STC40(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Graph) {
+	bothWays(t, func(t *testing.T, g *Graph) {
 		var w wants
 		sink, got := collector[int]("sink")
 		sink.OnSubscribed(func(s *Subscription) { s.Ask(2) })
