@@ -12,6 +12,7 @@ type Run struct {
 	tasks    []*task
 	byID     map[string]*task // by id of their goroutine
 	stop     func()
+	judge    func() error
 	free     bool // steps wait for nobody any more
 	last     *task
 	switches int      // needless ones so far
@@ -49,13 +50,18 @@ func (r *Run) Go(name string, f func()) {
 // OnStuck names what is called when a run hangs, to make its goroutines end.
 func (r *Run) OnStuck(stop func()) { r.stop = stop }
 
+// AtEnd names what is called when all goroutines of a run have ended; its error
+// ends Explore.
+func (r *Run) AtEnd(judge func() error) { r.judge = judge }
+
 // Explore runs a scenario in every order of its steps in which at most so many
 // times a goroutine that could go on has to wait for another one; a negative
 // number is no bound. Such switches are few in every known fault of this kind,
 // so a small bound finds them long before all orders are through. It returns how
-// many orders there were, and the first that hangs: one in which a goroutine
-// waits and nobody is left to end that. It has to be called in a bubble of
-// testing/synctest, by one goroutine at a time.
+// many orders there were, and an error about the first that hangs, in which a
+// goroutine waits and nobody is left to end that, or that is refused at its end.
+// It has to be called in a bubble of testing/synctest, by one goroutine at a
+// time.
 func Explore(switches int, scenario func(*Run)) (orders int, err error) {
 	var path []choice
 	for {
@@ -99,11 +105,16 @@ func (r *Run) follow(path []choice, switches int, scenario func(*Run)) ([]choice
 			stuck = append(stuck, t.name)
 		}
 	}
-	if stuck == nil {
-		return path, nil
+	if stuck != nil {
+		r.release()
+		return path, fmt.Errorf("%s waits for ever in this order of steps: %s", strings.Join(stuck, " and "), strings.Join(r.trace, " "))
 	}
-	r.release()
-	return path, fmt.Errorf("%s waits for ever in this order of steps: %s", strings.Join(stuck, " and "), strings.Join(r.trace, " "))
+	if r.judge != nil { // it is of no run, so its steps wait for nobody
+		if err := r.judge(); err != nil {
+			return path, fmt.Errorf("%w in this order of steps: %s", err, strings.Join(r.trace, " "))
+		}
+	}
+	return path, nil
 }
 
 // ready returns who may take the next step: first who took the last one.

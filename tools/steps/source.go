@@ -8,10 +8,14 @@ import "embed"
 //go:embed doc.go atomic.go explore.go
 var sources embed.FS
 
-// WakeUpTest is a test of the waker in package seglog; see the attack wake-up.
-//
-//go:embed testdata/wakeup_test.go
-var WakeUpTest string
+// WakeUpTest and TurnTest are tests of the waker and the turn in package seglog;
+// see the attack wake-up.
+var (
+	//go:embed testdata/wakeup_test.go
+	WakeUpTest string
+	//go:embed testdata/turn_test.go
+	TurnTest string
+)
 
 // Sources returns the text of this package's files by name, without this one.
 func Sources() map[string]string {

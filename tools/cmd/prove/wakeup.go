@@ -14,45 +14,46 @@ import (
 
 var wakeUp = attack{
 	name:  "wake-up",
-	claim: "a consumer that goes to sleep misses no event",
-	fault: "the atomic operations of a consumer and of those that wake it, in every order, from the source of the product",
+	claim: "a consumer that goes to sleep misses no event, and who waits for the turn of a topic gets it, alone",
+	fault: "the atomic operations of those who wait and of those who wake, in every order, from the source of the product",
 	run: func(ctx context.Context, l *lab) (string, error) {
-		return tryOrders(ctx, l, func(source string) string { return source })
+		return tryOrders(ctx, l, []string{"AWakeUp", "TheTurn"}, func(source string) string { return source })
 	},
 }
 
-const wakeUpTest = "TestEveryOrderOfAWakeUp"
+const ordersTests = "TestEveryOrderOf" // what the names of the tests begin with
 
-// tryOrders compiles the waker, changed by change, with stepped atomics, and
-// tries every order of its steps.
-func tryOrders(ctx context.Context, l *lab, change func(source string) string) (detail string, err error) {
+// tryOrders compiles waker and turn, changed by change, with stepped atomics, and
+// tries every order of the steps of what is named.
+func tryOrders(ctx context.Context, l *lab, of []string, change func(source string) string) (detail string, err error) {
 	m, err := l.repo.Module(".")
 	if err != nil {
 		return "", err
 	}
-	overlay, err := steppedWaker(l, change)
+	overlay, err := steppedSources(l, change)
 	if err != nil {
 		return "", err
 	}
 	// With one processor a consumer does not pause before it sleeps: it would be
 	// the same looks over and over.
-	out, err := l.repo.Go(ctx, m, []string{"CGO_ENABLED=0"}, "test", "-vet=off", "-overlay", overlay, "-count=1", "-cpu=1", "-v", "-run", "^"+wakeUpTest+"$", "./seglog")
+	out, err := l.repo.Go(ctx, m, []string{"CGO_ENABLED=0"}, "test", "-vet=off", "-overlay", overlay, "-count=1", "-cpu=1", "-v", "-run", "^"+ordersTests+"("+strings.Join(of, "|")+")$", "./seglog")
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	if !strings.Contains(string(out), "--- PASS: "+wakeUpTest) {
-		return "", fmt.Errorf("%s did not run: %s", wakeUpTest, out)
+	if n := strings.Count(string(out), "--- PASS: "+ordersTests); n != len(of) {
+		return "", fmt.Errorf("%d of %d tests ran: %s", n, len(of), out)
 	}
 	var told []string
-	for _, found := range regexp.MustCompile(`\d+ orders of [a-z ]+`).FindAll(out, -1) {
+	for _, found := range regexp.MustCompile(`\d+ orders of [a-z0-9 ]+`).FindAll(out, -1) {
 		told = append(told, string(found))
 	}
 	return strings.Join(told, ", "), nil
 }
 
-// steppedWaker writes an overlay of package seglog: the waker on package steps
-// instead of sync/atomic, and the test of its orders in the place of the others.
-func steppedWaker(l *lab, change func(source string) string) (overlay string, err error) {
+// steppedSources writes an overlay of package seglog: waker and turn on package
+// steps instead of sync/atomic, and the tests of their orders in the place of the
+// others.
+func steppedSources(l *lab, change func(source string) string) (overlay string, err error) {
 	dir, err := l.dir()
 	if err != nil {
 		return "", err
@@ -76,17 +77,19 @@ func steppedWaker(l *lab, change func(source string) string) (overlay string, er
 	for name, text := range steps.Sources() {
 		put(filepath.Join(folder, "steps", name), text)
 	}
-	put(filepath.Join(folder, "orders_test.go"), steps.WakeUpTest)
-	source, readErr := os.ReadFile(filepath.Join(folder, "waker.go"))
-	if readErr != nil {
-		return "", readErr
+	put(filepath.Join(folder, "wakeup_orders_test.go"), steps.WakeUpTest)
+	put(filepath.Join(folder, "turn_orders_test.go"), steps.TurnTest)
+	for _, name := range []string{"waker.go", "turn.go"} {
+		source, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return "", err
+		}
+		const atomics, stepped = `"sync/atomic"`, `atomic "github.com/penstock/penstock/seglog/steps"`
+		if !strings.Contains(string(source), atomics) {
+			return "", fmt.Errorf("seglog/%s does not import %s", name, atomics)
+		}
+		put(filepath.Join(folder, name), strings.Replace(change(string(source)), atomics, stepped, 1))
 	}
-	text := change(string(source))
-	const atomics, stepped = `"sync/atomic"`, `atomic "github.com/penstock/penstock/seglog/steps"`
-	if !strings.Contains(text, atomics) {
-		return "", fmt.Errorf("seglog/waker.go does not import %s", atomics)
-	}
-	put(filepath.Join(folder, "waker.go"), strings.Replace(text, atomics, stepped, 1))
 	if err != nil {
 		return "", err
 	}

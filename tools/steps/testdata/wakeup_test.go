@@ -24,10 +24,10 @@ func TestEveryOrderOfAWakeUp(t *testing.T) {
 			switches  int // needless ones; negative: all orders
 		}{
 			{name: "one event", appenders: 1, events: 1, places: 1, switches: -1},
+			{name: "a ring and an event", appenders: 2, events: 1, places: 1, rings: true, switches: 3},
 			{name: "two events", appenders: 1, events: 2, places: 1, switches: 4},
 			{name: "two appenders at one place", appenders: 2, events: 1, places: 1, switches: 3},
 			{name: "two appenders at two places", appenders: 2, events: 1, places: 2, switches: 3},
-			{name: "a ring and an event", appenders: 2, events: 1, places: 1, rings: true, switches: 3},
 		} {
 			orders, err := steps.Explore(c.switches, func(r *steps.Run) {
 				w := seglog.NewWaker(c.places)
