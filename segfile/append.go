@@ -2,11 +2,9 @@ package segfile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/penstock/penstock"
-	"github.com/penstock/penstock/internal/vfs"
 )
 
 // maxGroupBytes bounds what one group commit writes with one call.
@@ -186,13 +184,4 @@ func (p *Partition) handOn() {
 	p.mu.Unlock()
 	// The committer: ends by itself when nothing is left to write; Close waits for it.
 	go p.work()
-}
-
-// writeError turns an error of the file system into the one that callers test
-// for.
-func writeError(err error) error {
-	if errors.Is(err, vfs.ErrNoSpace) {
-		return fmt.Errorf("%w: %w", penstock.ErrDiskFull, err)
-	}
-	return fmt.Errorf("%w: %w", penstock.ErrUnknownOutcome, err)
 }

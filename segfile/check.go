@@ -127,9 +127,11 @@ func (k *checker) add(s penstock.Severity, file string, pos int64, format string
 	return f
 }
 
-// events says which events a finding is about.
-func (f *Finding) events(first, last penstock.Offset) {
-	f.Events, f.First, f.Last = true, first, max(first, last)
+// events says that a finding is about the events [first, to), if there are any.
+func (f *Finding) events(first, to penstock.Offset) {
+	if first < to {
+		f.Events, f.First, f.Last = true, first, to-1
+	}
 }
 
 // topic looks at FORMAT, and for partitions that topic.json does not know.
@@ -138,6 +140,8 @@ func (k *checker) topic() error {
 	switch err := l.readFormat(); {
 	case errors.Is(err, fs.ErrNotExist):
 		k.add(penstock.Warning, "", 0, "the data directory has no file %s; the next open makes it", formatName)
+	case refused(err):
+		k.add(penstock.Warning, "", 0, "cannot be looked at: %v", err)
 	case err != nil:
 		k.add(penstock.Alarm, "", 0, "%v", err)
 	}
@@ -161,7 +165,7 @@ func (k *checker) partition(ctx context.Context, id int) error {
 		k.f = &found{id: id}
 		k.seen = append(k.seen, nil)
 		if errors.Is(err, fs.ErrNotExist) {
-			k.add(penstock.Alarm, "", 0, "the directory of the partition is missing")
+			k.add(penstock.Alarm, "", 0, "%v", errNoPartition)
 			return nil
 		}
 		k.add(penstock.Warning, "", 0, "cannot be looked at: %v", err)
@@ -181,7 +185,16 @@ func (k *checker) partition(ctx context.Context, id int) error {
 // names notes what is in the directory besides the log.
 func (k *checker) names() {
 	f := k.f
-	if f.lost != nil {
+	for i := range f.strays {
+		s := &f.strays[i]
+		k.add(penstock.Alarm, s.name(), 0, "%v: %v; a repair sets it aside and takes no event", errStray, s.err)
+	}
+	if f.bare {
+		k.add(penstock.Alarm, groupsDir, 0, "%v", errNoGroups)
+	}
+	if refused(f.lost) {
+		k.add(penstock.Warning, stateName, 0, "cannot be looked at: %v", f.lost)
+	} else if f.lost != nil {
 		k.add(penstock.Warning, stateName, 0, "%v; the next open finds the end of the log by a scan", f.lost)
 	}
 	if f.spoiled != nil {
@@ -194,7 +207,10 @@ func (k *checker) names() {
 	if err == nil {
 		err = table.spoiled
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there is none before the first numbered append
+	switch {
+	case refused(err):
+		k.add(penstock.Warning, producersName, 0, "cannot be looked at: %v", err)
+	case err != nil && !errors.Is(err, fs.ErrNotExist): // there is none before the first numbered append
 		k.add(penstock.Warning, producersName, 0, "%v; what it says of repeated appends is found again by an open, as far as events are kept", err)
 	}
 	for _, name := range f.others {
@@ -252,13 +268,15 @@ func (k *checker) position(g foundGroup, start, end penstock.Offset, whole bool)
 		k.add(penstock.Warning, file, 0, "%v; if that was the newest position of group %q, some events come again", g.spoiled, g.name)
 	}
 	switch c := g.stored.committed; {
+	case refused(g.err):
+		k.add(penstock.Warning, file, 0, "cannot be looked at: %v", g.err)
 	case g.err != nil:
 		k.add(penstock.Alarm, file, 0, "the position of group %q cannot be read: %v", g.name, g.err)
 	case c < start:
-		k.add(penstock.Warning, file, 0, "group %q stands at %d and the first event kept is %d: %d events were passed over", g.name, c, start, start-c).events(c, start-1)
+		k.add(penstock.Warning, file, 0, "group %q stands at %d and the first event kept is %d: %d events were passed over", g.name, c, start, start-c).events(c, start)
 	case c <= end || !whole:
 	case g.stored.synced:
-		k.add(penstock.Alarm, file, 0, "group %q stands at %d and the log ends at %d", g.name, c, end).events(end, c-1)
+		k.add(penstock.Alarm, file, 0, "group %q stands at %d and the log ends at %d", g.name, c, end).events(end, c)
 	default:
 		k.add(penstock.Notice, file, 0, "group %q stands at %d and the log ends at %d after a power loss; the next open sets it back", g.name, c, end)
 	}

@@ -32,8 +32,9 @@ func (k *checker) segments(ctx context.Context) error {
 		end = max(end, good.end)
 		k.done += f.segs[i].size
 	}
-	if k.missing() {
-		whole = false
+	if f.missing() {
+		k.missing(end)
+		end, whole = max(end, f.state.end), false
 	}
 	k.report.Segments += len(f.segs)
 	k.report.Events += uint64(end - min(start, end))
@@ -46,15 +47,15 @@ func (k *checker) segments(ctx context.Context) error {
 	return nil
 }
 
-// missing notices segments that state.slot knows and the directory does not
-// have.
-func (k *checker) missing() bool {
-	f := k.f
-	if !f.missing() {
-		return false
+// missing notes the segments behind an offset that state.slot knows and the
+// directory does not have.
+func (k *checker) missing(from penstock.Offset) {
+	at := k.f.state.segment
+	if from >= at {
+		k.add(penstock.Alarm, segmentName(at), 0, "%v", errMissing).events(at, k.f.state.end)
+		return
 	}
-	k.add(penstock.Alarm, segmentName(f.state.segment), 0, "%v", errMissing).events(f.state.segment, max(f.state.end, 1)-1)
-	return true
+	k.add(penstock.Alarm, segmentName(from), 0, "%v, and all behind it up to %s", errMissing, segmentName(at)).events(from, k.f.state.end)
 }
 
 var errMissing = errors.New("segment is missing")
@@ -90,21 +91,29 @@ func (k *checker) segment(ctx context.Context, i int, start penstock.Offset) (ju
 	f := k.f
 	s := &f.segs[i]
 	last := i == len(f.segs)-1
-	next := s.base + 1
-	if !last {
-		next = f.segs[i+1].base
-	}
-	if s.err != nil {
-		k.add(penstock.Alarm, s.name(), 0, "%v", s.err).events(s.base, max(s.base, next-1))
+	next := f.bound(i)
+	switch {
+	case refused(s.err):
+		k.add(penstock.Warning, s.name(), 0, "cannot be looked at: %v", s.err)
+		return judged{end: next}, nil
+	case s.err != nil && next == s.base && f.uncounted(i):
+		k.add(penstock.Alarm, s.name(), 0, "%v; from offset %d on, %v", s.err, next, errUncounted)
+		return judged{end: next}, nil
+	case s.err != nil:
+		k.add(penstock.Alarm, s.name(), 0, "%v", s.err).events(s.base, next)
 		return judged{end: next}, nil
 	}
 	ok := true
+	if s.file != "" {
+		k.add(penstock.Alarm, s.name(), 0, "is the segment of offset %d under another name; a repair gives it its own back", s.base)
+		ok = false
+	}
 	switch {
 	case i == 0 && s.base > start:
-		k.add(penstock.Alarm, s.name(), 0, "the first segment begins at %d, the log at %d", s.base, start).events(start, s.base-1)
+		k.add(penstock.Alarm, s.name(), 0, "the first segment begins at %d, the log at %d", s.base, start).events(start, s.base)
 		ok = false
 	case i > 0 && !f.follows(i):
-		k.add(penstock.Alarm, s.name(), 0, "%v", errChain).events(min(k.sealEnd, s.base-1), s.base-1)
+		k.add(penstock.Alarm, s.name(), 0, "%v", errChain).events(min(k.sealEnd, s.base-1), s.base)
 		ok = false
 	}
 	if last {
@@ -130,9 +139,7 @@ func (k *checker) last(ctx context.Context, ok bool) (judged, error) {
 	case err != nil:
 		return judged{}, err
 	case e.damage, e.err != nil:
-		first, lost, cause := e.lost(f)
-		k.add(penstock.Alarm, s.name(), e.pos, "%v", cause).events(first, lost)
-		return judged{end: max(e.scanned.end, lost+1)}, nil
+		return k.spoiled(ctx, s, &e)
 	case e.rest.last > e.pos:
 		k.add(penstock.Notice, s.name(), e.pos, "%d bytes behind the last whole frame are being written, or were when the power went: the next open cuts and keeps them",
 			e.rest.last-e.pos)
@@ -145,6 +152,53 @@ func (k *checker) last(ctx context.Context, ok bool) (judged, error) {
 		}
 	}
 	return judged{end: e.scanned.end, whole: ok}, nil
+}
+
+// spoiled notes the damage of the last segment: the first one, and with Deep
+// what is damaged behind it.
+func (k *checker) spoiled(ctx context.Context, s *foundSegment, e *ending) (judged, error) {
+	f := k.f
+	limit, end := e.until(f)
+	first, to, cause := e.lost(f)
+	if begun := f.known(e.seg) && (f.state.clean || e.pos < f.state.position); begun && first == to && e.err == nil {
+		k.gap(s, gap{pos: e.pos, first: first, to: to, cause: cause}) // an open begins behind it
+	} else {
+		k.add(penstock.Alarm, s.name(), e.pos, "%v", cause).events(first, to)
+	}
+	if !k.cfg.Deep {
+		return judged{end: end}, nil
+	}
+	file, err := k.in.fs.Open(s.seg.path, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return judged{end: end}, nil
+	}
+	if err != nil {
+		return judged{}, err
+	}
+	defer file.Close()
+	v := &fileView{file: file, size: limit, look: ended(ctx, k.look)}
+	_, err = passGaps(v, e.mark, end, k.count, func(g gap) error {
+		if g.pos != e.pos {
+			k.gap(s, g)
+		}
+		return nil
+	})
+	return judged{end: end}, err
+}
+
+// count adds a frame to what was read.
+func (k *checker) count(_ int64, b []byte, _ header) error {
+	k.report.Read += penstock.Bytes(len(b))
+	return nil
+}
+
+// gap notes bytes that are no frames.
+func (k *checker) gap(s *foundSegment, g gap) {
+	if g.first == g.to && !isRead(g.cause) {
+		k.add(penstock.Warning, s.name(), g.pos, "a frame without events is bad, and readers pass it: %v", g.cause)
+		return
+	}
+	k.add(penstock.Alarm, s.name(), g.pos, "%v", g.cause).events(g.first, g.to)
 }
 
 // sealed checks a segment that ends at next, when the one there follows it.
@@ -162,7 +216,7 @@ func (k *checker) sealed(ctx context.Context, s *foundSegment, next penstock.Off
 		}
 	}
 	if sum != nil && (sum.end != next || sum.count != uint64(next-s.base)) {
-		k.add(penstock.Alarm, s.name(), 0, "its seal tells %d events to %d, the next segment begins at %d", sum.count, sum.end, next).events(min(sum.end, next), max(sum.end, next)-1)
+		k.add(penstock.Alarm, s.name(), 0, "its seal tells %d events to %d, the next segment begins at %d", sum.count, sum.end, next).events(min(sum.end, next), max(sum.end, next))
 		*ok = false
 	}
 	if sum != nil && !k.cfg.Deep {
@@ -184,43 +238,32 @@ func sealOf(s *foundSegment, file sizedReader) *summary {
 
 // frames reads every frame of a sealed segment and notes each gap in them.
 func (k *checker) frames(v *fileView, s *foundSegment, next penstock.Offset, sum *summary) (bool, error) {
-	from, ok, index := mark{seg: s.seg, pos: headerSize, end: s.base}, true, newIndexCheck(sum)
-	for {
-		r, err := follow(v, from, index.frame)
-		k.report.Read += penstock.Bytes(r.bytes)
-		rest := behind{}
-		if err == nil && !r.sealed {
-			rest, err = search(v, s.seg.seed, r.pos, r.end)
-		}
-		switch {
-		case isRead(err):
-			k.add(penstock.Alarm, s.name(), r.pos, "%v", err).events(r.end, next-1)
-			return false, nil
-		case err != nil:
-			return false, err
-		case r.sealed && ok:
-			if sum == nil && r.pos < v.size && allZeros(v, r.pos) {
-				return true, nil // the cut of the file behind its seal did not reach the disk
-			}
-			return k.seal(s, &r, sum, index), nil
-		case r.sealed:
-			return false, nil
-		}
-		lost := next - 1
-		if rest.frames > 0 {
-			lost = rest.first - 1
-		}
-		if r.end < next {
-			k.add(penstock.Alarm, s.name(), r.pos, "%v", r.cause).events(r.end, max(r.end, lost))
-		} else { // all events are there
-			k.add(penstock.Warning, s.name(), r.pos, "the seal is bad: %v", r.cause)
-		}
-		ok = false
-		if rest.frames == 0 {
-			return false, nil
-		}
-		from = mark{seg: s.seg, pos: rest.position, end: rest.first}
+	index, ok, failed := newIndexCheck(sum), true, false
+	each := func(pos int64, b []byte, h header) error {
+		k.report.Read += penstock.Bytes(len(b))
+		return index.frame(pos, b, h)
 	}
+	r, err := passGaps(v, mark{seg: s.seg, pos: headerSize, end: s.base}, next, each, func(g gap) error {
+		ok, failed = false, isRead(g.cause)
+		k.gap(s, g)
+		return nil
+	})
+	switch {
+	case err != nil, failed:
+		return false, err
+	case r.sealed && ok:
+		if sum == nil && r.pos < v.size && allZeros(v, r.pos) {
+			return true, nil // the cut of the file behind its seal did not reach the disk
+		}
+		return k.seal(s, &r, sum, index), nil
+	case !r.sealed && r.end >= next: // all events are there
+		cause := r.cause
+		if cause == nil {
+			cause = errLength
+		}
+		k.add(penstock.Warning, s.name(), r.pos, "the seal is bad: %v", cause)
+	}
+	return false, nil
 }
 
 // seal compares what a seal says with what was read.

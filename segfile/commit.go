@@ -233,7 +233,8 @@ func (p *Partition) secured(m mark) {
 // file is cut back, so that nothing of the attempt can be found later, and the
 // partition goes on when there is room again; any other error stops it.
 func (p *Partition) writeFailed(err error, was mark) error {
-	if !errors.Is(err, vfs.ErrNoSpace) {
+	err = p.at(segmentName(was.seg.hdr.base), err)
+	if !errors.Is(err, vfs.ErrNoSpace) && !errors.Is(err, vfs.ErrFileLimit) {
 		return p.stop(writeError(err))
 	}
 	p.w.allocated = false

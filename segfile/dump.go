@@ -21,10 +21,18 @@ type DumpConfig struct {
 	// Skip is called where events cannot be read, with what is lost; when it
 	// returns nil the dump goes on behind them. Without it the dump ends there.
 	Skip func(*penstock.CorruptError) error
+	// Reclaimed is called when the owner of the topic has reclaimed the events
+	// [first, end) before they could be shown. The dump goes on at end, also
+	// without it. It must not block for long.
+	Reclaimed func(first, end penstock.Offset)
 }
 
-// errDumped ends a scan that has shown enough.
-var errDumped = errors.New("shown")
+var (
+	// errDumped ends a scan that has shown enough.
+	errDumped = errors.New("shown")
+	// errReclaimed is the end of a look whose files are gone.
+	errReclaimed = errors.New("reclaimed since it was looked at")
+)
 
 // Dump calls fn with the records of a partition, in order, without the topic's
 // lock. The records are valid until fn returns; an error of it ends the dump.
@@ -32,7 +40,8 @@ var errDumped = errors.New("shown")
 // been, and how many whole records lie behind it that are not known to be
 // synced. Errors: *[penstock.CorruptError] at damage, unless Skip passes it;
 // [penstock.ErrOffsetOutOfRange], From lies below the first event kept;
-// [penstock.ErrNotFound], there is no such partition; that of ctx and of fn.
+// [penstock.ErrNotFound], there is no such partition; that of ctx and of fn; and
+// one that says so when the owner reclaims faster than the dump reads.
 func (in *Inspection) Dump(ctx context.Context, c DumpConfig, fn func(Records) error) (end penstock.Offset, unsynced uint64, err error) {
 	if c.Partition < 0 || c.Partition >= in.topic.Partitions {
 		return 0, 0, fmt.Errorf("partition %d of %d: %w", c.Partition, in.topic.Partitions, penstock.ErrNotFound)
@@ -46,10 +55,7 @@ func (in *Inspection) Dump(ctx context.Context, c DumpConfig, fn func(Records) e
 
 // dump is Dump of what a look found.
 func (in *Inspection) dump(ctx context.Context, f *found, c DumpConfig, fn func(Records) error) (end penstock.Offset, unsynced uint64, err error) {
-	start := f.state.start
-	if f.lost != nil && len(f.segs) > 0 {
-		start = f.segs[0].base
-	}
+	start := f.first()
 	if c.From == 0 {
 		c.From = start
 	}
@@ -57,13 +63,18 @@ func (in *Inspection) dump(ctx context.Context, f *found, c DumpConfig, fn func(
 		return 0, 0, fmt.Errorf("offset %d, first event kept %d: %w", c.From, start, penstock.ErrOffsetOutOfRange)
 	}
 	d := &dump{in: in, f: f, cfg: &c, fn: fn, next: c.From}
-	for i := range f.segs {
-		if err = d.segment(ctx, i); err != nil {
+	for try := 0; ; try++ {
+		if err = d.all(ctx); !errors.Is(err, errReclaimed) {
 			break
 		}
-	}
-	if err == nil && f.missing() {
-		err = d.lost(segmentName(f.state.segment), 0, d.next, max(f.state.end, 1)-1, errMissing)
+		if try == lookTries {
+			err = fmt.Errorf("partition %d: events are reclaimed faster than they are read: %w", f.id, errMoving)
+			break
+		}
+		if d.f, err = in.look(f.id); err != nil {
+			break
+		}
+		d.reclaimed(d.f.first())
 	}
 	if errors.Is(err, errDumped) {
 		err = nil
@@ -79,7 +90,30 @@ type dump struct {
 	fn       func(Records) error
 	next     penstock.Offset
 	unsynced uint64
-	limit    int64 // position in the segment behind which nothing is shown
+}
+
+// all shows what the last look found from next on.
+func (d *dump) all(ctx context.Context) error {
+	for i := range d.f.segs {
+		if err := d.segment(ctx, i); err != nil {
+			return err
+		}
+	}
+	if d.f.missing() {
+		return d.lost(segmentName(d.f.state.segment), gap{first: d.next, to: max(d.f.state.end, d.next), cause: errMissing})
+	}
+	return nil
+}
+
+// reclaimed passes what the owner took away.
+func (d *dump) reclaimed(start penstock.Offset) {
+	if start <= d.next {
+		return
+	}
+	if d.cfg.Reclaimed != nil {
+		d.cfg.Reclaimed(d.next, start)
+	}
+	d.next = start
 }
 
 func (d *dump) segment(ctx context.Context, i int) error {
@@ -89,104 +123,90 @@ func (d *dump) segment(ctx context.Context, i int) error {
 	case !last && d.f.segs[i+1].base <= d.next:
 		return nil
 	case s.base > d.next:
-		if err := d.lost(s.name(), 0, d.next, s.base-1, errChain); err != nil {
+		if err := d.lost(s.name(), gap{first: d.next, to: s.base, cause: errChain}); err != nil {
 			return err
 		}
 	}
 	if s.err == nil && i > 0 && !d.f.follows(i) && s.seg.hdr.prevEnd == s.base { // foreign, and in place of another
 		s.err = errChain
 	}
-	if s.err != nil {
-		if last {
-			return d.lost(s.name(), 0, d.next, max(d.next, d.f.state.end), s.err)
-		}
-		return d.lost(s.name(), 0, d.next, d.f.segs[i+1].base-1, s.err)
-	}
-	if last {
+	switch end := max(d.f.bound(i), d.next); {
+	case s.err != nil && end == d.next && d.f.uncounted(i):
+		return d.tell(s.name(), gap{first: d.next, to: d.next + 1, cause: fmt.Errorf("%w; %w", s.err, errUncounted)})
+	case s.err != nil:
+		return d.lost(s.name(), gap{first: d.next, to: end, cause: s.err})
+	case last:
 		return d.last(ctx, s)
+	default:
+		return d.frames(ctx, s, s.size, end)
 	}
-	d.limit = s.size
-	return d.frames(ctx, s, d.f.segs[i+1].base)
 }
 
 // lost passes events that cannot be read, or returns the error.
-func (d *dump) lost(file string, pos int64, first, last penstock.Offset, cause error) error {
-	first = max(first, d.next)
-	if last < first || d.cfg.To > 0 && first >= d.cfg.To {
+func (d *dump) lost(file string, g gap) error {
+	g.first = max(g.first, d.next)
+	if g.to <= g.first || d.cfg.To > 0 && g.first >= d.cfg.To {
 		return nil
 	}
+	if err := d.tell(file, g); err != nil {
+		return err
+	}
+	d.next = g.to
+	return nil
+}
+
+// tell returns the damage, or what becomes of it.
+func (d *dump) tell(file string, g gap) error {
 	e := &penstock.CorruptError{
-		Topic: d.in.topic.Topic, Partition: d.f.id, File: file, Position: pos, First: first, Last: last, Cause: cause,
+		Topic: d.in.topic.Topic, Partition: d.f.id, File: file, Position: g.pos, First: g.first, Last: g.to - 1, Cause: g.cause,
 	}
 	if d.cfg.Skip == nil {
 		return e
 	}
-	if err := d.cfg.Skip(e); err != nil {
-		return err
-	}
-	d.next = last + 1
-	return nil
+	return d.cfg.Skip(e)
 }
 
 // last shows the last segment, as far as it is known to be synced.
 func (d *dump) last(ctx context.Context, s *foundSegment) error {
 	e, err := d.in.end(ctx, d.f, true, nil, nil)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // trimmed since we looked
-		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return errReclaimed
 	case err != nil:
 		return err
 	}
-	d.limit = e.pos
+	limit, end := e.until(d.f)
 	if !d.cfg.Unsynced && !e.sealed {
-		d.limit = min(e.safe, e.pos)
+		limit = min(e.safe, limit)
 	}
-	if err := d.frames(ctx, s, e.scanned.end); err != nil {
+	if err := d.frames(ctx, s, limit, end); err != nil {
 		return err
 	}
-	if e.damage || e.err != nil {
-		first, last, cause := e.lost(d.f)
-		return d.lost(s.name(), e.pos, first, last, cause)
+	if e.damage || e.err != nil { // unless it was passed with the frames
+		first, to, cause := e.lost(d.f)
+		if err := d.lost(s.name(), gap{pos: e.pos, first: first, to: to, cause: cause}); err != nil {
+			return err
+		}
 	}
-	d.unsynced = uint64(e.scanned.end - min(d.next, e.scanned.end))
+	d.unsynced = uint64(end - min(d.next, end))
 	return nil
 }
 
-// frames shows the frames of a segment up to limit, and passes what is damaged
-// in them when it may. The segment ends at end.
-func (d *dump) frames(ctx context.Context, s *foundSegment, end penstock.Offset) error {
+// frames shows the frames of a segment up to a position, and passes what is
+// damaged in them when it may. The segment ends at an offset.
+func (d *dump) frames(ctx context.Context, s *foundSegment, limit int64, end penstock.Offset) error {
 	file, err := d.in.fs.Open(s.seg.path, false)
-	if errors.Is(err, fs.ErrNotExist) { // trimmed since we looked
-		return d.lost(s.name(), 0, d.next, end-1, penstock.ErrOffsetOutOfRange)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errReclaimed
 	}
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	v := &fileView{file: file, size: d.limit, look: ended(ctx, nil)}
+	v := &fileView{file: file, size: limit, look: ended(ctx, nil)}
 	from := lookup(readIndex(s.seg, file), s.base, d.next)
-	at := mark{seg: s.seg, pos: from.pos, end: from.offset}
-	for {
-		r, err := follow(v, at, d.show)
-		rest := behind{}
-		if err == nil && !r.sealed && r.pos < d.limit {
-			rest, err = search(v, s.seg.seed, r.pos, r.end)
-		}
-		switch {
-		case isRead(err):
-			return d.lost(s.name(), r.pos, r.end, end-1, err)
-		case err != nil:
-			return err
-		case r.sealed || r.pos >= d.limit || r.end >= end:
-			return nil
-		case rest.frames == 0:
-			return d.lost(s.name(), r.pos, r.end, end-1, r.cause)
-		}
-		if err := d.lost(s.name(), r.pos, r.end, rest.first-1, r.cause); err != nil {
-			return err
-		}
-		at = mark{seg: s.seg, pos: rest.position, end: rest.first}
-	}
+	_, err = passGaps(v, mark{seg: s.seg, pos: from.pos, end: from.offset}, end, d.show, func(g gap) error { return d.lost(s.name(), g) })
+	return err
 }
 
 // show hands a frame on.

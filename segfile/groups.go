@@ -3,7 +3,6 @@ package segfile
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -118,21 +117,13 @@ func (p *Partition) createCursor(group string, at penstock.Offset) (*Cursor, err
 	name := EscapeName(group) + slotExt
 	slot, err := createSlot(p.cfg.FS, dir, name, cursorMark, p.owner(), s.encode())
 	if err != nil {
-		return nil, cursorError(err)
+		return nil, unwritten(err)
 	}
 	if err := p.cfg.FS.SyncDir(dir); err != nil {
 		_ = slot.file.Close() // the error of the sync says more
 		return nil, writeError(err)
 	}
 	return p.newCursor(group, slot, s), nil
-}
-
-// cursorError keeps errors about names and permissions as they are.
-func cursorError(err error) error {
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return writeError(err)
 }
 
 func (p *Partition) newCursor(group string, slot *slotFile, s stored) *Cursor {

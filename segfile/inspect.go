@@ -146,7 +146,9 @@ type found struct {
 	lost    error // why state.slot says nothing
 	spoiled error // what is wrong with its older slot
 	segs    []foundSegment
+	strays  []foundSegment // have the name of a segment and no place in the log
 	groups  []foundGroup
+	bare    bool  // it has no directory for the positions of groups
 	spare   int64 // size of the prepared segment
 	others  []string
 }
@@ -158,9 +160,16 @@ type foundSegment struct {
 	size int64
 	seg  *segment
 	err  error
+	hdr  *segmentHeader // of a whole segment of this partition that has another base than its name
+	file string         // its name, when it is not that of its base
 }
 
-func (s *foundSegment) name() string { return segmentName(s.base) }
+func (s *foundSegment) name() string {
+	if s.file != "" {
+		return s.file
+	}
+	return segmentName(s.base)
+}
 
 type foundGroup struct {
 	name    string
@@ -197,7 +206,9 @@ func (in *Inspection) lookOnce(f *found) error {
 			return err
 		}
 	}
+	in.rename(f)
 	slices.SortFunc(f.segs, func(a, b foundSegment) int { return cmp.Compare(a.base, b.base) })
+	in.setAside(f)
 	if err := in.lookAtGroups(f); err != nil {
 		return err
 	}
@@ -238,40 +249,44 @@ func (in *Inspection) lookAt(f *found, name string) error {
 		return nil
 	}
 	s := foundSegment{base: base}
-	var err error
-	if s.seg, s.size, err = in.lookAtSegment(f, base); errors.Is(err, fs.ErrNotExist) {
+	if s.err = in.lookAtSegment(f, &s); errors.Is(s.err, fs.ErrNotExist) {
 		return errMoving
 	}
-	s.err = err
 	f.segs = append(f.segs, s)
 	return nil
 }
 
-func (in *Inspection) lookAtSegment(f *found, base penstock.Offset) (*segment, int64, error) {
-	file, err := in.fs.Open(filepath.Join(f.dir, segmentName(base)), false)
+func (in *Inspection) lookAtSegment(f *found, s *foundSegment) error {
+	file, err := in.fs.Open(filepath.Join(f.dir, segmentName(s.base)), false)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	defer file.Close()
-	size, err := file.Size()
-	if err != nil {
-		return nil, 0, err
+	if s.size, err = file.Size(); err != nil {
+		return err
 	}
 	hdr, err := readHeader(file)
-	if err == nil {
-		err = hdr.belongs(in.owner(f.id), base, in.topic.Codec)
-	}
 	if err != nil {
-		return nil, size, err
+		return err
 	}
-	return newSegment(in.fs, f.dir, hdr), size, nil
+	if err := hdr.belongs(in.owner(f.id), s.base, in.topic.Codec); err != nil {
+		if hdr.belongs(in.owner(f.id), hdr.base, in.topic.Codec) == nil {
+			s.hdr = &hdr
+		}
+		return err
+	}
+	s.seg = newSegment(in.fs, f.dir, hdr)
+	return nil
 }
 
 // lookAtGroups reads the stored positions.
 func (in *Inspection) lookAtGroups(f *found) error {
 	dir := filepath.Join(f.dir, groupsDir)
 	names, err := in.fs.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if f.bare = errors.Is(err, fs.ErrNotExist); f.bare {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range names {

@@ -3,6 +3,7 @@ package segfile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"time"
 
@@ -74,14 +75,14 @@ func (in *Inspection) segmentsOf(ctx context.Context, id int) ([]SegmentInfo, er
 		s := &f.segs[i]
 		info := SegmentInfo{Partition: id, File: s.name(), First: s.base, End: s.base, Bytes: penstock.Bytes(s.size), Size: penstock.Bytes(s.size), Err: s.err}
 		last := i == len(f.segs)-1
-		if !last {
-			info.End = f.segs[i+1].base
-		}
+		info.End = f.bound(i)
 		switch {
 		case s.err != nil:
 			info.State, info.Bytes = SegmentDamaged, 0
 		case i > 0 && !f.follows(i):
 			info.State, info.Err = SegmentDamaged, errChain
+		case s.file != "":
+			info.State, info.Err = SegmentDamaged, fmt.Errorf("is the segment of offset %d under another name", s.base)
 		case f.lost == nil && !last && info.End <= f.state.start:
 			info.State = SegmentTrimmed
 		case last:
@@ -99,6 +100,13 @@ func (in *Inspection) segmentsOf(ctx context.Context, id int) ([]SegmentInfo, er
 		}
 		all = append(all, info)
 	}
+	for i := range f.strays {
+		s := &f.strays[i]
+		all = append(all, SegmentInfo{
+			Partition: id, File: s.name(), State: SegmentDamaged, First: s.base, End: s.base, Size: penstock.Bytes(s.size),
+			Err: fmt.Errorf("%w: %w", errStray, s.err),
+		})
+	}
 	return all, nil
 }
 
@@ -112,7 +120,8 @@ func (in *Inspection) describeLast(ctx context.Context, f *found, info *SegmentI
 	case err != nil:
 		return err
 	}
-	info.State, info.End, info.Bytes = SegmentActive, e.scanned.end, penstock.Bytes(e.pos)
+	pos, end := e.until(f)
+	info.State, info.End, info.Bytes = SegmentActive, end, penstock.Bytes(pos)
 	if e.sealed {
 		info.State = SegmentSealed
 	}

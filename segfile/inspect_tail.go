@@ -97,20 +97,19 @@ func ended(ctx context.Context, look func(int64) error) func(int64) error {
 	}
 }
 
-// lost says which offsets the damage at the end takes, in words for people.
-func (e *ending) lost(f *found) (first, last penstock.Offset, cause error) {
-	first, last = e.scanned.end, e.scanned.end
-	switch {
+// lost says which events [first, to) the damage at the end takes, and why.
+func (e *ending) lost(f *found) (first, to penstock.Offset, cause error) {
+	first = e.scanned.end
+	switch _, end := e.until(f); {
+	case e.err != nil:
+		return first, end, e.err
 	case e.rest.frames > 0:
-		last = max(last, e.rest.first-1)
-	case f.known(e.seg) && f.state.end > e.scanned.end:
-		last = f.state.end - 1
-	}
-	if e.err != nil {
-		return first, max(last, f.state.end), e.err
+		to = e.rest.first
+	default:
+		to = end
 	}
 	if cause = e.cause; cause == nil {
 		cause = fmt.Errorf("the file ends at %d", e.pos)
 	}
-	return first, last, cause
+	return first, to, cause
 }

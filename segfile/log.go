@@ -62,6 +62,9 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
+	if e.Pid == 0 {
+		return e.Dir + " is locked by a process that does not say who it is: its file " + lockName + " was removed or emptied"
+	}
 	return fmt.Sprintf("%s is locked by process %d on host %q since %s", e.Dir, e.Pid, e.Host, e.Since.Format(time.RFC3339))
 }
 

@@ -174,7 +174,7 @@ func (p *Partition) stop(err error) error {
 		defer p.mu.Unlock()
 		return p.broken
 	}
-	p.broken = fmt.Errorf("partition %d takes no writes until it is opened again: %w", p.id, err)
+	p.broken = fmt.Errorf("topic %q partition %d takes no writes until it is opened again: %w", p.cfg.Topic, p.id, err)
 	err = p.broken
 	p.mu.Unlock()
 	p.cfg.Logger.Error("partition stopped", "topic", p.cfg.Topic, "partition", p.id, "err", err)

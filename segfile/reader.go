@@ -59,9 +59,15 @@ func (r *Reader) Offset() penstock.Offset { return r.next }
 // next event in the sense that it returns nothing. Seek past damage is the
 // explicit act that skips it. The error matches
 // [penstock.ErrOffsetOutOfRange] when to is below the first event kept or
-// behind the readable end.
+// behind the readable end; when damage is why the log ends there, it is that
+// *[penstock.CorruptError] instead.
 func (r *Reader) Seek(to penstock.Offset) error {
 	first, end := r.p.Earliest(), r.p.Readable()
+	if to > end {
+		if err, damage := r.p.Fault().(*penstock.CorruptError); damage {
+			return err
+		}
+	}
 	if to < first || to > end {
 		return fmt.Errorf("offset %d, kept [%d, %d): %w", to, first, end, penstock.ErrOffsetOutOfRange)
 	}
@@ -146,7 +152,7 @@ func (r *Reader) load() error {
 		}
 		b, h, err := r.frame()
 		if err != nil {
-			if r.expect < r.next && r.skip() {
+			if r.passes(err) && r.skip() {
 				continue
 			}
 			return r.damage(err)
@@ -304,9 +310,16 @@ func (r *Reader) damage(cause error) error {
 	return e
 }
 
-// skip goes to the first valid frame behind the bad one at pos, on the way to
-// an offset that a Seek chose. It reports false when the bad frame may hold
-// that offset.
+// passes reports whether what stands at pos may be passed: on the way to an
+// offset that a Seek chose, or when bytes are bad, in which there may have been
+// no event.
+func (r *Reader) passes(err error) bool {
+	_, refused := errors.AsType[*readError](err)
+	return r.expect < r.next || !refused && !errors.Is(err, penstock.ErrUnsupported)
+}
+
+// skip goes to the first valid frame behind the bad one at pos. It reports false
+// when the bad one may hold the offset that is next.
 func (r *Reader) skip() bool {
 	found, ok := r.nextGood()
 	if !ok || found.first > r.next {

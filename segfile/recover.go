@@ -140,6 +140,9 @@ func (r *recovery) readState() error {
 		r.note("state.slot: %v; the end of the log is found by a scan", err)
 	}
 	if slot == nil {
+		if _, err := p.cfg.FS.Stat(p.dir); errors.Is(err, fs.ErrNotExist) {
+			return p.corrupt(filepath.Base(p.dir), errNoPartition)
+		}
 		slot, err = createSlot(p.cfg.FS, p.dir, stateName, stateMark, p.owner(), (&state{}).encode())
 		if err == nil {
 			err = p.syncDirectory()
@@ -202,9 +205,11 @@ func (r *recovery) chain() error {
 		last := base
 		if i+1 < len(r.bases) {
 			last = r.bases[i+1] - 1
+		} else if r.st.end > base {
+			last = r.st.end - 1
 		}
 		seg, err := r.openSegment(base)
-		if errors.Is(err, penstock.ErrUnsupported) {
+		if errors.Is(err, penstock.ErrUnsupported) || refused(err) {
 			return err
 		}
 		expect := p.w.start
@@ -278,6 +283,9 @@ func (r *recovery) serveBefore() error {
 		}
 	}
 	p.fault.First = max(end, p.w.start)
+	if !r.lost { // nor did the log go as far as a foreign file says
+		p.fault.Last = min(p.fault.Last, max(r.st.end, 1)-1)
+	}
 	p.fault.Last = max(p.fault.First, p.fault.Last)
 	p.readable.Store(uint64(end))
 	p.durable.Store(uint64(end))
@@ -316,6 +324,9 @@ func (r *recovery) cursors() error {
 	p := r.p
 	dir := filepath.Join(p.dir, groupsDir)
 	names, err := p.cfg.FS.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.corrupt(groupsDir, errNoGroups)
+	}
 	if err != nil {
 		return err
 	}

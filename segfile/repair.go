@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -25,7 +26,7 @@ type RepairConfig struct {
 // Repair says what a repair does to a partition.
 type Repair struct {
 	Partition int
-	// Damage is the first one; nil when only positions of groups are bad.
+	// Damage is the first one; nil when no event goes.
 	Damage *penstock.CorruptError
 	// Events below Keep stay. The events [Keep, End) go: Readable of them could
 	// still be read, and lie in the files that are kept aside.
@@ -37,6 +38,24 @@ type Repair struct {
 	// Groups whose stored positions are changed: those that stand behind Keep are
 	// set back to it, and those that cannot be read begin at the first event.
 	Groups []GroupRepair
+	// Strays are files that have the name of a segment and no place in the log.
+	// They are moved to quarantine; no event goes with them.
+	Strays []string
+	// Renamed are whole segments under another name, which get their own back.
+	Renamed []Renamed
+	// Made are directories that are missing and are made.
+	Made []string
+}
+
+// Renamed is a segment file that gets its own name back, in the directory of
+// its partition.
+type Renamed struct {
+	From, To string
+}
+
+// nothing reports whether there is nothing to repair.
+func (r *Repair) nothing() bool {
+	return r.Damage == nil && len(r.Groups)+len(r.Strays)+len(r.Renamed)+len(r.Made) == 0
 }
 
 // GroupRepair is what a repair does to the position of a group.
@@ -85,7 +104,7 @@ func CutTail(ctx context.Context, c RepairConfig) ([]Repair, error) {
 		if err != nil {
 			return all, err
 		}
-		if r.Damage == nil && len(r.Groups) == 0 {
+		if r.nothing() {
 			continue
 		}
 		if c.Apply {
@@ -119,22 +138,18 @@ type plan struct {
 // plan finds the damage of a partition by reading all of it.
 func (in *Inspection) plan(ctx context.Context, id int) (*plan, error) {
 	f, err := in.look(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("partition %d: %w", id, errNoPartition)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := f.readable(); err != nil {
 		return nil, fmt.Errorf("partition %d: %w", id, err)
 	}
-	p := &plan{f: f, epoch: f.state.epoch, start: f.state.start}
+	p := &plan{f: f, epoch: f.state.epoch, start: f.first()}
 	p.Partition = id
-	if f.lost != nil && len(f.segs) > 0 {
-		p.start = f.segs[0].base
-	}
-	for i := range f.segs {
-		if seg := f.segs[i].seg; seg != nil {
-			p.epoch = max(p.epoch, seg.hdr.epoch)
-		}
-	}
+	p.files()
 	end, _, err := in.dump(ctx, f, DumpConfig{Partition: id, Unsynced: true, Skip: func(e *penstock.CorruptError) error {
 		if p.Damage == nil {
 			p.Damage, p.Keep = e, e.First
@@ -147,22 +162,70 @@ func (in *Inspection) plan(ctx context.Context, id int) (*plan, error) {
 		}
 		return nil
 	})
+	if p.End = end; err == nil && p.Damage == nil {
+		err = p.unsaid(ctx, in)
+	}
 	if err == nil && p.Damage != nil && (isRead(p.Damage.Cause) || errors.Is(p.Damage.Cause, penstock.ErrUnsupported)) {
 		err = fmt.Errorf("nothing is cut that may be whole; a salvage copies what can be read: %w", p.Damage)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.End = end; p.Damage == nil {
+	if p.Damage == nil {
 		p.Keep = end
 	}
 	for i := range f.segs {
 		if s := &f.segs[i]; p.Damage != nil && (s.base >= p.Keep || i == p.kept()) {
-			p.Files = append(p.Files, s.name())
+			p.Files = append(p.Files, segmentName(s.base))
 		}
 	}
 	p.groups()
 	return p, nil
+}
+
+// files finds what is repaired without the loss of an event.
+func (p *plan) files() {
+	for i := range p.f.segs {
+		s := &p.f.segs[i]
+		if s.seg != nil {
+			p.epoch = max(p.epoch, s.seg.hdr.epoch)
+		}
+		if s.file != "" {
+			p.Renamed = append(p.Renamed, Renamed{From: s.file, To: segmentName(s.base)})
+		}
+	}
+	for i := range p.f.strays {
+		p.Strays = append(p.Strays, p.f.strays[i].name())
+	}
+	if p.f.bare {
+		p.Made = append(p.Made, groupsDir)
+	}
+}
+
+// unsaid finds what an open takes for damage although no event is known to be
+// lost by it.
+func (p *plan) unsaid(ctx context.Context, in *Inspection) error {
+	damage := func(s *foundSegment, pos int64, at penstock.Offset, cause error) {
+		p.Keep = min(at, p.End)
+		p.Readable = uint64(p.End - p.Keep) // all was shown
+		p.Damage = &penstock.CorruptError{
+			Topic: in.topic.Topic, Partition: p.f.id, File: s.name(), Position: pos, First: p.Keep, Last: p.Keep, Cause: cause,
+		}
+	}
+	n := len(p.f.segs)
+	if i, cause := p.f.broken(); i >= 0 {
+		damage(&p.f.segs[i], 0, p.f.segs[i].base, cause)
+		return nil
+	}
+	if n == 0 || p.f.lost == nil && p.f.state.clean {
+		return nil
+	}
+	e, err := in.end(ctx, p.f, false, nil, nil)
+	if err == nil && (e.damage || e.err != nil) {
+		at, _, cause := e.lost(p.f)
+		damage(&p.f.segs[n-1], e.pos, at, cause)
+	}
+	return err
 }
 
 // readable returns why something of the partition could not be looked at, for
@@ -214,9 +277,12 @@ func (p *plan) groups() {
 // apply carries the repair out. Each step leaves the partition damaged at the
 // same place, until the last one, which makes it whole.
 func (p *plan) apply(in *Inspection) error {
-	files := p.Files
+	if err := p.names(in.fs); err != nil {
+		return err
+	}
+	files := slices.Concat(p.Files, p.Strays)
 	for _, g := range p.Groups {
-		files = append(files[:len(files):len(files)], filepath.Join(groupsDir, EscapeName(g.Name)+slotExt))
+		files = append(files, filepath.Join(groupsDir, EscapeName(g.Name)+slotExt))
 	}
 	for _, name := range files {
 		if err := p.setAside(in.fs, name); err != nil {
@@ -228,157 +294,18 @@ func (p *plan) apply(in *Inspection) error {
 			return fmt.Errorf("position of group %q: %w", g.Name, err)
 		}
 	}
+	for _, name := range p.Strays {
+		if err := p.remove(in.fs, name); err != nil {
+			return err
+		}
+	}
 	if p.Damage == nil {
 		return nil
 	}
 	for i := len(p.f.segs) - 1; i >= 0 && p.f.segs[i].base >= p.Keep; i-- {
-		if err := in.fs.Remove(filepath.Join(p.f.dir, p.f.segs[i].name())); err != nil {
-			return err
-		}
-		if err := in.fs.SyncDir(p.f.dir); err != nil {
+		if err := p.remove(in.fs, segmentName(p.f.segs[i].base)); err != nil {
 			return err
 		}
 	}
 	return p.cut(in)
-}
-
-// setAside copies a file of the partition to its quarantine. A copy that is
-// there already stays: the file may have been changed since.
-func (p *plan) setAside(fsys vfs.FS, name string) error {
-	dir := filepath.Join(p.f.dir, quarantineDir)
-	if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return writeError(err)
-	}
-	if err := fsys.SyncDir(p.f.dir); err != nil {
-		return err
-	}
-	to := fmt.Sprintf("repair-%d-%s", p.epoch, filepath.Base(name))
-	if _, err := fsys.Stat(filepath.Join(dir, to)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	from, err := fsys.Open(filepath.Join(p.f.dir, name), false)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	tmp := filepath.Join(dir, to+".tmp")
-	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	out, err := fsys.Create(tmp)
-	if err != nil {
-		return writeError(err)
-	}
-	err = copyFile(out, from)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = fsys.Rename(tmp, filepath.Join(dir, to))
-	}
-	if err != nil {
-		_ = fsys.Remove(tmp) // a part of a copy is no help
-		return writeError(err)
-	}
-	return fsys.SyncDir(dir)
-}
-
-// copyFile copies a file to an empty one, durably.
-func copyFile(to, from vfs.File) error {
-	size, err := from.Size()
-	if err != nil {
-		return err
-	}
-	v := &fileView{file: from, size: size}
-	for pos := int64(0); pos < size; {
-		b, err := v.bytes(pos, scanBlock)
-		if err != nil {
-			return err
-		}
-		if len(b) == 0 {
-			break
-		}
-		if _, err := to.WriteAt(b, pos); err != nil {
-			return err
-		}
-		pos += int64(len(b))
-	}
-	return to.Sync()
-}
-
-// position gives a group another stored position, in both slots.
-func (p *plan) position(in *Inspection, g GroupRepair) error {
-	path := filepath.Join(p.f.dir, groupsDir, EscapeName(g.Name)+slotExt)
-	slot, _, err := openSlot(in.fs, path, cursorMark, in.owner(p.f.id))
-	if slot == nil {
-		return err
-	}
-	s := stored{group: penstock.HashKey(g.Name), committed: g.To, epoch: p.epoch + 1, synced: true, touched: true}
-	for range 2 {
-		if err = slot.write(s.encode(), true); err != nil {
-			break
-		}
-	}
-	if cerr := slot.file.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
-// cut ends the log at Keep, and makes state.slot say so.
-func (p *plan) cut(in *Inspection) error {
-	st := state{start: min(p.start, p.Keep), end: p.Keep, segment: p.Keep, epoch: p.epoch + 1}
-	if i := p.kept(); i >= 0 {
-		s, err := p.cutSegment(in.fs, &p.f.segs[i])
-		if err != nil {
-			return err
-		}
-		st.segment, st.position, st.rolling, st.sealed = s.seg.hdr.base, s.pos, s.rolling, s.sealed
-	}
-	slot, _, err := openSlot(in.fs, filepath.Join(p.f.dir, stateName), stateMark, in.owner(p.f.id))
-	if slot == nil && errors.Is(err, fs.ErrNotExist) {
-		slot, err = createSlot(in.fs, p.f.dir, stateName, stateMark, in.owner(p.f.id), st.encode())
-		if err == nil {
-			err = in.fs.SyncDir(p.f.dir)
-		}
-	}
-	if slot == nil {
-		return err
-	}
-	for range 2 { // both: the older one knows what is gone
-		if err = slot.write(st.encode(), true); err != nil {
-			break
-		}
-	}
-	if cerr := slot.file.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
-// cutSegment cuts a segment behind its last whole frame in sequence.
-func (p *plan) cutSegment(fsys vfs.FS, s *foundSegment) (scanned, error) {
-	f, err := fsys.Open(filepath.Join(p.f.dir, s.name()), true)
-	if err != nil {
-		return scanned{}, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return scanned{}, err
-	}
-	r, err := scan(&fileView{file: f, size: size}, mark{seg: s.seg, pos: headerSize, end: s.base})
-	if err != nil && !isRead(err) {
-		return r, err
-	}
-	if r.end != p.Keep {
-		return r, fmt.Errorf("%s ends at %d, want %d: %w", s.name(), r.end, p.Keep, penstock.ErrCorrupt)
-	}
-	if !r.sealed && size > r.pos {
-		err = f.Truncate(r.pos)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return r, err
 }

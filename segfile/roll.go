@@ -26,7 +26,7 @@ func (p *Partition) roll() error {
 		f, size, err = p.takeSpare()
 	}
 	if err != nil {
-		return writeError(err)
+		return unwritten(p.at(spareName, err))
 	}
 	if m := p.written; m.seg != nil && !m.sealed {
 		if err := p.seal(); err != nil {
@@ -70,7 +70,7 @@ func (p *Partition) install(f vfs.File, size int64) (*segment, error) {
 	}
 	if err != nil {
 		p.dropSpare(f)
-		return nil, writeError(fmt.Errorf("begin segment %s: %w", segmentName(hdr.base), err))
+		return nil, unwritten(p.at(segmentName(hdr.base), fmt.Errorf("begin the segment: %w", err)))
 	}
 	if err := p.syncDirectory(); err != nil {
 		_ = f.Close() // the file is empty; it is taken up or refused at the next open

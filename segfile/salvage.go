@@ -2,7 +2,9 @@ package segfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
@@ -24,7 +26,12 @@ type Salvaged struct {
 	Events    uint64                   // copied
 	Lost      []*penstock.CorruptError // what could not be read, in order
 	Groups    []GroupRepair            // positions, which stand before the same events as before
+
+	gone []span // what was passed, lost or reclaimed meanwhile
 }
+
+// span is the events [first, end).
+type span struct{ first, end penstock.Offset }
 
 // Salvage copies every event that can be read into a topic of the same name in
 // another data directory, with its time, and leaves the topic as it is. Batches
@@ -80,6 +87,9 @@ func (s *salvage) open(c *SalvageConfig) error {
 	size := penstock.Bytes(defaultSegmentBytes)
 	for id := range t.Partitions { // room for the largest frame
 		f, err := s.in.look(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -101,16 +111,22 @@ func (s *salvage) open(c *SalvageConfig) error {
 func (s *salvage) partition(ctx context.Context, id int) (Salvaged, error) {
 	r := Salvaged{Partition: id}
 	f, err := s.in.look(id)
+	if errors.Is(err, fs.ErrNotExist) { // as much of the others as there is
+		r.Lost = append(r.Lost, &penstock.CorruptError{Topic: s.in.topic.Topic, Partition: id, File: partitionName(id), Cause: errNoPartition})
+		return r, nil
+	}
 	if err != nil {
 		return r, err
 	}
-	start := f.state.start
-	if f.lost != nil && len(f.segs) > 0 {
-		start = f.segs[0].base
-	}
+	start := f.first()
 	_, _, err = s.in.dump(ctx, f, DumpConfig{Partition: id, Unsynced: true, Skip: func(e *penstock.CorruptError) error {
 		r.Lost = append(r.Lost, e)
+		if !errors.Is(e.Cause, errUncounted) {
+			r.gone = append(r.gone, span{e.First, e.Last + 1})
+		}
 		return nil
+	}, Reclaimed: func(first, end penstock.Offset) {
+		r.gone = append(r.gone, span{first, end})
 	}}, func(rec Records) error {
 		r.Events += uint64(rec.N)
 		return s.copy(ctx, id, rec)
@@ -135,9 +151,9 @@ func (s *salvage) partition(ctx context.Context, id int) (Salvaged, error) {
 // the next one that is there.
 func (r *Salvaged) moved(at, start penstock.Offset) penstock.Offset {
 	lost := penstock.Offset(0)
-	for _, e := range r.Lost {
-		if e.First < at {
-			lost += min(at, e.Last+1) - e.First
+	for _, g := range r.gone {
+		if g.first < at {
+			lost += min(at, g.end) - g.first
 		}
 	}
 	return max(at, start) - start - lost

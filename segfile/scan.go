@@ -161,6 +161,8 @@ type behind struct {
 	frames   int             // valid ones
 	first    penstock.Offset // base offset of the first
 	position int64           // of the first
+	end      penstock.Offset // behind the records of the last
+	after    int64           // position behind the last
 	durable  int64           // highest durable position that one of them proves
 	last     int64           // position behind the last byte that is not zero; where the search began when all are
 	beyond   bool            // the search ended at its budget
@@ -259,7 +261,7 @@ func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset,
 		out.frames++
 		out.durable = max(out.durable, h.durable)
 		next = off + int64(len(f))
-		out.last = max(out.last, next)
+		out.last, out.after, out.end = max(out.last, next), max(out.after, next), max(out.end, h.end())
 		off = next - frameAlign
 	}
 	return next, nil

@@ -114,7 +114,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 			// Without room for a copy nothing is cut: readers see what is whole,
 			// appends wait for an open with room.
 			r.adopt(s.mark)
-			p.broken = fmt.Errorf("partition %d takes no writes until it is opened again: %w", p.id, writeError(err))
+			p.broken = fmt.Errorf("topic %q partition %d takes no writes until it is opened again: %w", p.cfg.Topic, p.id, writeError(err))
 			return nil
 		case err != nil:
 			return err
@@ -137,7 +137,7 @@ func (r *recovery) unreadable(s scanned, err error) error {
 		return err
 	}
 	r.adopt(s.mark)
-	r.damage(segmentName(s.seg.hdr.base), s.pos, s.end, max(s.end, r.st.end), err)
+	r.damage(segmentName(s.seg.hdr.base), s.pos, s.end, max(s.end, max(r.st.end, 1)-1), err)
 	return nil
 }
 

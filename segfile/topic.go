@@ -266,11 +266,11 @@ func (l *Log) readFormat() error {
 	}
 	lines := strings.Split(string(b), "\n")
 	if len(lines) < 2 || lines[0] != formatMark {
-		return l.corrupt(formatName, errors.New("not the format file of a data directory"))
+		return l.corrupt(formatName, errNoFormat)
 	}
 	version, ok := strings.CutPrefix(lines[1], "format ")
 	if !ok {
-		return l.corrupt(formatName, fmt.Errorf("no format in %q", lines[1]))
+		return l.corrupt(formatName, fmt.Errorf("%w: there is no format in %q", errNoFormat, lines[1]))
 	}
 	return checkVersion(formatName, version)
 }

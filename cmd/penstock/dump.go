@@ -92,6 +92,9 @@ func (c *dumpCmd) partition(e *env, in *segfile.Inspection, id int, out *bufio.W
 			return nil
 		}
 	}
+	config.Reclaimed = func(first, end penstock.Offset) {
+		fmt.Fprintf(e.stderr, "%s, partition %d: events %d to %d were reclaimed by the process that uses the topic\n", topic, id, first, end-1)
+	}
 	_, unsynced, err := in.Dump(e.ctx, config, func(r segfile.Records) error {
 		for i := range r.N {
 			if c.Limit > 0 && *printed == c.Limit {
@@ -106,6 +109,10 @@ func (c *dumpCmd) partition(e *env, in *segfile.Inspection, id int, out *bufio.W
 		}
 		return nil
 	})
+	if errors.Is(err, penstock.ErrOffsetOutOfRange) && !errors.Is(err, penstock.ErrCorrupt) {
+		return &failure{code: exitUsage, what: fmt.Sprintf("%s, partition %d: %v", topic, id, err), err: err,
+			fix: "leave --from out, and the dump begins at the first event that is kept"}
+	}
 	if err == nil && unsynced > 0 && c.To == 0 {
 		fmt.Fprintf(e.stderr, "%s, partition %d: %d more events are not known to be synced; --unsynced prints them\n", topic, id, unsynced)
 	}

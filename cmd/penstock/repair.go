@@ -56,6 +56,15 @@ type repaired struct {
 	Copied    uint64          `json:"copied"`
 	Lost      []lostRange     `json:"lost"`
 	Groups    []groupRepaired `json:"groups"`
+	Strays    []string        `json:"strays,omitempty"`
+	Renamed   []renamed       `json:"renamed,omitempty"`
+	Made      []string        `json:"made,omitempty"`
+}
+
+// renamed is a file that gets its own name back, in JSON.
+type renamed struct {
+	From string `json:"from"`
+	To   string `json:"to"`
 }
 
 // Run plans, and with --yes repairs.
@@ -99,6 +108,10 @@ func (c *repairCmd) topic(e *env, topic string) (rows []repaired, err error) {
 		row := repaired{
 			Topic: topic, Partition: r.Partition, Done: c.Yes, Keep: r.Keep, End: r.End, Readable: r.Readable,
 			Files: append([]string{}, r.Files...), Groups: groupsOf(r.Groups), Lost: []lostRange{},
+			Strays: r.Strays, Made: r.Made,
+		}
+		for _, f := range r.Renamed {
+			row.Renamed = append(row.Renamed, renamed(f))
 		}
 		if r.Damage != nil {
 			row.Damage = r.Damage.Error()
@@ -120,6 +133,26 @@ func groupsOf(groups []segfile.GroupRepair) []groupRepaired {
 	return all
 }
 
+// losses tells people what cannot be read, and what is mended without a loss.
+func (r *repaired) losses(b *strings.Builder) {
+	for _, l := range r.Lost {
+		if l.First == l.Last { // one event, or it is not known how many
+			fmt.Fprintf(b, "  lost: %s\n", l.Text)
+			continue
+		}
+		fmt.Fprintf(b, "  lost: %d events, %d to %d: %s\n", l.Last-l.First+1, l.First, l.Last, l.Text)
+	}
+	for _, f := range r.Renamed {
+		fmt.Fprintf(b, "  %s gets its own name back: %s\n", f.From, f.To)
+	}
+	if len(r.Strays) > 0 {
+		fmt.Fprintf(b, "  moved to quarantine, no event goes with them: %s\n", strings.Join(r.Strays, ", "))
+	}
+	for _, name := range r.Made {
+		fmt.Fprintf(b, "  the directory %s is made\n", name)
+	}
+}
+
 // write tells people.
 func (c *repairCmd) write(e *env, all []repaired) error {
 	var b strings.Builder
@@ -128,9 +161,7 @@ func (c *repairCmd) write(e *env, all []repaired) error {
 		if c.Salvage != "" {
 			fmt.Fprintf(&b, "  %d events are copied, with offsets from 0\n", r.Copied)
 		}
-		for _, l := range r.Lost {
-			fmt.Fprintf(&b, "  lost: %d events, %d to %d: %s\n", l.Last-l.First+1, l.First, l.Last, l.Text)
-		}
+		r.losses(&b)
 		if r.Damage != "" {
 			fmt.Fprintf(&b, "  damage: %s\n  the log ends at %d instead of %d: %d events go, of which %d can still be read\n  originals kept in quarantine: %s\n",
 				r.Damage, r.Keep, r.End, r.End-r.Keep, r.Readable, strings.Join(r.Files, ", "))

@@ -58,7 +58,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv(commandEnv, "1")
 			env.Setenv("TMPDIR", env.WorkDir)
 			// What the commands that look at a data directory look at.
-			return os.CopyFS(filepath.Join(env.WorkDir, "golden"), os.DirFS(filepath.Join("..", "..", "segfile", "testdata", "format1")))
+			from := os.DirFS(filepath.Join("..", "..", "segfile", "testdata", "format1"))
+			return errors.Join(os.CopyFS(filepath.Join(env.WorkDir, "golden"), from), os.CopyFS(filepath.Join(env.WorkDir, "second"), from))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "verdict": verdict, "flip": flip},
 	})

@@ -230,16 +230,20 @@ func writeZeros(f *os.File, from, to int64) error {
 	return nil
 }
 
-// spaceError gives an error of the system the second name ErrNoSpace.
-type spaceError struct{ err error }
+// namedError gives an error of the system a second name.
+type namedError struct{ err, name error }
 
-func (e *spaceError) Error() string        { return e.err.Error() }
-func (e *spaceError) Unwrap() error        { return e.err }
-func (e *spaceError) Is(target error) bool { return target == ErrNoSpace }
+func (e *namedError) Error() string        { return e.err.Error() }
+func (e *namedError) Unwrap() error        { return e.err }
+func (e *namedError) Is(target error) bool { return target == e.name }
 
 func mapError(err error) error {
-	if err != nil && isNoSpace(err) {
-		return &spaceError{err}
+	switch {
+	case err == nil:
+	case isNoSpace(err):
+		return &namedError{err, ErrNoSpace}
+	case isFileLimit(err):
+		return &namedError{err, ErrFileLimit}
 	}
 	return err
 }

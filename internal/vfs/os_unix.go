@@ -17,8 +17,10 @@ func openFile(name string, flag int) (*os.File, error) {
 }
 
 func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
+
+func isFileLimit(err error) bool { return errors.Is(err, syscall.EFBIG) }
 
 // withFd calls fn with the descriptor of f, again while it is interrupted.
 func withFd(f *os.File, fn func(fd int) error) error {

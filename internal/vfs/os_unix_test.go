@@ -3,6 +3,7 @@
 package vfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -29,10 +30,13 @@ func TestOSModesAndPipes(t *testing.T) {
 }
 
 func TestNoSpaceHasOneName(t *testing.T) {
-	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+	for e, name := range map[error]error{syscall.ENOSPC: ErrNoSpace, syscall.EDQUOT: ErrNoSpace, syscall.EFBIG: ErrFileLimit} {
 		err := mapError(&os.PathError{Op: "write", Path: "f", Err: e})
-		wantErr(t, err, ErrNoSpace)
+		wantErr(t, err, name)
 		wantErr(t, err, e)
+	}
+	if err := mapError(syscall.EFBIG); errors.Is(err, ErrNoSpace) {
+		t.Error("a file that may not grow is called a full disk")
 	}
 	if err := mapError(syscall.EIO); err != syscall.EIO {
 		t.Fatalf("EIO became %v", err)

@@ -37,6 +37,8 @@ func isNoSpace(err error) bool {
 		errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED)
 }
 
+func isFileLimit(err error) bool { return errors.Is(err, windows.ERROR_FILE_TOO_LARGE) }
+
 // lockFile locks one byte far behind the note: a locked range cannot be read
 // by others, and the note must be.
 func lockFile(f *os.File) error {

@@ -7,9 +7,11 @@ import (
 )
 
 var (
-	// ErrNoSpace: the file system, the quota or the process's file size limit
-	// has no room for the operation.
+	// ErrNoSpace: the file system or the quota has no room for the operation.
 	ErrNoSpace = errors.New("no space left on device")
+	// ErrFileLimit: the file may not become so large, by a limit of the process
+	// or of the file system; there may be room.
+	ErrFileLimit = errors.New("the file may not become so large")
 	// ErrHeld: another opener holds the lock. See [HeldError].
 	ErrHeld = errors.New("lock is held")
 	// ErrNotRegular: the name exists and is not a regular file.
