@@ -37,7 +37,7 @@ func TestProducersOfHigherPriorityComeFirst(t *testing.T) {
 			got = append(got, flat(sink.all())...)
 			sink.step()
 		}
-		equal(t, "order", got, []int{0, 1, 30, 31, 10, 11, 32, 33, 12, 13, 2, 3, 20, 21, 22, 23})
+		equal(t, "order", got, []int{0, 1, 10, 11, 30, 31, 12, 13, 32, 33, 2, 3, 20, 21, 22, 23})
 		late, emit := Push[int]("late") // while it runs
 		if err := g.Add(late); err != nil {
 			t.Fatal(err)
@@ -63,6 +63,43 @@ func TestProducersOfHigherPriorityComeFirst(t *testing.T) {
 		if err := g.Wait(); err != nil {
 			t.Error(err)
 		}
+		checkConservation(t, g)
+	})
+}
+
+// What a producer of higher priority has in between does not change whose turn it
+// is among equals: the last of them used to get none.
+func TestEqualsHaveTheirTurnBesideAHigherPriority(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		sink := newLockstep[int]("sink")
+		high, emitHigh := Push[int]("high")
+		Connect(g, high, sink, Demand(2, 1), Priority(1))
+		emits := []*Emitter[int]{emitHigh}
+		for _, name := range []string{"a", "b", "c"} {
+			src, emit := Push[int](name)
+			emits = append(emits, emit)
+			Connect(g, src, sink, Demand(2, 1))
+		}
+		start(t, g)
+		for i, emit := range emits[1:] {
+			must(t, emit.Push(ints(10*i+10, 10*i+13)...))
+			synctest.Wait() // the sink has the first one in hands
+		}
+		var got []int
+		for range 9 { // it has one of theirs in hands
+			must(t, emitHigh.Push(0))
+			synctest.Wait()
+			sink.step()
+			sink.step()
+			got = append(got, flat(sink.all())...)
+		}
+		for _, e := range emits {
+			e.Finish()
+		}
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+		equal(t, "order", got, []int{10, 0, 20, 0, 30, 0, 11, 0, 21, 0, 31, 0, 12, 0, 22, 0, 32, 0})
 		checkConservation(t, g)
 	})
 }

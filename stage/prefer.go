@@ -29,17 +29,15 @@ func (i *inlet[T]) place(e *edge[T]) {
 }
 
 // turnRanked is turn with priorities: it calls process for one chunk of the first
-// edge that has one.
+// edge that has one. That edge then goes behind its equals, so that each of them
+// has its turn whatever those of other priorities do in between.
 func (i *inlet[T]) turnRanked(ready func() bool, process func(at int, e *edge[T], p *packet[T])) (progress bool) {
 	edges := i.edges
 	for from, to := 0, 0; from < len(edges); from = to {
 		for to < len(edges) && edges[to].sub.rank == edges[from].sub.rank {
 			to++
 		}
-		n := to - from
-		first := i.first % n
-		for k := range n {
-			at := from + (first+k)%n
+		for at := from; at < to; at++ {
 			e := edges[at]
 			if e.done {
 				continue
@@ -50,8 +48,9 @@ func (i *inlet[T]) turnRanked(ready func() bool, process func(at int, e *edge[T]
 			p, over := e.next()
 			switch {
 			case p != nil:
-				i.first = at - from + 1
 				process(at, e, p)
+				copy(edges[at:to], edges[at+1:to])
+				edges[to-1] = e
 				return true
 			case over:
 				i.takeEnd(e)
