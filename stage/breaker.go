@@ -34,7 +34,9 @@ type BreakerConfig struct {
 	// [Done] and the end of the call's context, which never count.
 	Counts func(error) bool
 	// OnChange is told of every change of the state, by the goroutine of the call
-	// that caused it; nil: nobody is.
+	// that caused it, before that call goes on; nil: nobody is. Calls run side by
+	// side, so it must be safe for concurrent use, and may be told of two changes
+	// in another order than they came in. A panic of it is one of the call.
 	OnChange func(BreakerState)
 }
 
@@ -136,7 +138,9 @@ func (b *Breaker) enter(ctx context.Context) (turn int64, err error) {
 		changed := b.note(before)
 		next := b.changed
 		b.mu.Unlock()
-		b.tell(changed)
+		if changed != nil {
+			b.announceTry(turn, changed)
+		}
 		switch {
 		case ok:
 			return turn, nil
@@ -147,6 +151,19 @@ func (b *Breaker) enter(ctx context.Context) (turn int64, err error) {
 			return 0, err
 		}
 	}
+}
+
+// announceTry tells that a call is going to try. When the hook does not return
+// there is no call, and the next one may try.
+func (b *Breaker) announceTry(turn int64, changed *BreakerState) {
+	told := false
+	defer func() {
+		if !told {
+			b.leave(turn, unknown)
+		}
+	}()
+	b.tell(changed)
+	told = true
 }
 
 // await waits for a change, or for a time if that is not 0.

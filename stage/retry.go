@@ -71,15 +71,14 @@ func NewRetrier(c RetryConfig) (*Retrier, error) {
 // WithRetry returns a function for [MapConcurrent] and its like that calls f, and
 // calls it again for the same event, after a wait, when it has failed. In
 // between the event keeps its place: its result comes where it belongs, and at
-// most n events are under way. An error that is Final, [Done], the last error of
-// all, and a panic are passed on at once, and so is the end of ctx, which ends a
-// wait.
+// most n events are under way. [Done], [ErrGivenUp] and a panic are passed on at
+// once, and so is the end of ctx, which ends a wait.
 //
-// When giveUp is not nil it is called instead, in the same goroutine, with the
-// event and the error that it is given up with: it may put the event aside as a
-// dead letter. Its error is passed on; when it returns nil the event counts as
-// failed and the gate goes on, see [ErrGivenUp]. With a nil r or f WithRetry
-// returns nil, which is an error at Start.
+// An error that is Final, or that of the last attempt, is passed on too. When
+// giveUp is not nil it is called with it instead, in the same goroutine: it may
+// put the event aside as a dead letter. Its error is passed on; when it returns
+// nil the event counts as failed and the gate goes on, see [ErrGivenUp]. With a
+// nil r or f WithRetry returns nil, which is an error at Start.
 func WithRetry[In, Out any](
 	r *Retrier, f func(ctx context.Context, v In) (Out, error), giveUp func(ctx context.Context, v In, err error) error,
 ) func(ctx context.Context, v In) (Out, error) {
@@ -90,7 +89,7 @@ func WithRetry[In, Out any](
 		var t tally
 		for {
 			out, err := f(ctx, v)
-			if err == nil || errors.Is(err, Done) || isInterrupt(ctx, err) {
+			if err == nil || errors.Is(err, Done) || errors.Is(err, ErrGivenUp) || isInterrupt(ctx, err) {
 				return out, err
 			}
 			wait, again := time.Duration(0), r.final == nil || !r.final(err)

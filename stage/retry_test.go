@@ -352,3 +352,62 @@ func TestWaitForABreakerEndsWithItsContext(t *testing.T) {
 		equal(t, "opened", b.Opened(), int64(1))
 	})
 }
+
+// What is given up once is not tried again by a retrier around it, nor put aside
+// a second time.
+func TestRetryPassesOnWhatWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, aside := 0, 0
+		r := retrier(t, RetryConfig{Attempts: 2})
+		put := func(context.Context, int, error) error { aside++; return nil }
+		f := WithRetry(r, WithRetry(r, func(context.Context, int) (int, error) { calls++; return 0, errBoom }, put), put)
+		if _, err := f(t.Context(), 1); !errors.Is(err, ErrGivenUp) || !errors.Is(err, errBoom) {
+			t.Error(err)
+		}
+		equal(t, "calls", calls, 2)
+		equal(t, "put aside", aside, 1)
+	})
+}
+
+// A hook that does not return from the news of a try keeps that call, and not all
+// that come after it: the breaker used to be half open for good.
+func TestBreakerWhoseHookCrashesTriesAgain(t *testing.T) {
+	for how, crash := range crashes {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fails, crashed := true, false
+				b, err := NewBreaker(BreakerConfig{Failures: 1, Cooldown: time.Second, OnChange: func(s BreakerState) {
+					if s == BreakerHalfOpen && !crashed {
+						crashed = true
+						crash()
+					}
+				}})
+				must(t, err)
+				f := WithBreaker(b, func(_ context.Context, v int) (int, error) {
+					if fails {
+						return 0, errBoom
+					}
+					return v, nil
+				})
+				if _, err := f(t.Context(), 1); !errors.Is(err, errBoom) {
+					t.Fatal(err)
+				}
+				fails = false
+				time.Sleep(time.Second)
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					defer func() { _ = recover() }()
+					_, _ = f(t.Context(), 2)
+				}()
+				<-gone
+				equal(t, "crashed", crashed, true)
+				equal(t, "opened", b.Opened(), int64(1)) // what was not tried has not failed
+				if v, err := f(t.Context(), 3); v != 3 || err != nil {
+					t.Errorf("%d, %v", v, err)
+				}
+				equal(t, "state", b.State(), BreakerClosed)
+			})
+		})
+	}
+}
