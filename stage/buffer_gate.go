@@ -72,12 +72,14 @@ type bufferGate[T any] struct {
 // changes nothing: [a,b] and then [c] has the result of [a,b,c].
 func (b *bufferGate[T]) take(_ context.Context, in []T, out *Output[T]) error {
 	want := b.want()
+	if held := min(want, b.events.len()); held > 0 { // demand came after poll has looked
+		b.serve(held, out)
+		want -= held
+	}
 	if b.events.len() == 0 {
 		n := min(want, len(in))
 		out.Forward(in[:n:cap(in)])
 		in = in[n:]
-	} else if want > 0 {
-		b.serve(want, out)
 	}
 	if all := b.events.len() + len(in); all > b.capacity && b.policy != Wait {
 		if b.policy == Fail {

@@ -290,3 +290,20 @@ func TestWireTapPassesItsErrorOn(t *testing.T) {
 		}
 	})
 }
+
+// Demand may rise between two looks, while something is held: what is asked for
+// is not dropped. It used to count as what nobody had asked for.
+func TestBufferGateDropsNothingThatIsAskedFor(t *testing.T) {
+	for _, policy := range []Policy{KeepLast, KeepFirst, DropAll, Fail} {
+		want := 0
+		g := BufferGate[int](2, policy)
+		b := g.drv.(*bufferGate[int])
+		b.want, b.dropped = func() int { return want }, func(n int) { t.Errorf("%v: %d events are dropped", policy, n) }
+		var out Output[int]
+		must(t, b.take(t.Context(), []int{1}, &out))
+		want = 3
+		must(t, b.take(t.Context(), []int{2, 3, 4, 5}, &out))
+		equal(t, policy.String(), out.buf, []int{1, 2, 3})
+		equal(t, "held", b.held(), 2)
+	}
+}
