@@ -9,10 +9,14 @@ import (
 // Add makes stages a part of the graph that wait for a [Subscribe]: they need no
 // [Connect], and go on when they have lost their last producer, unless the mode
 // of its subscription ends them. Before the start it returns an error that
-// [Graph.Start] returns too. While the graph runs it starts them at once. The error matches
-// [penstock.ErrInvalid] when a stage is misbuilt, has a name that is taken, or
-// belongs to another graph, that of its [Init] when that fails, and [penstock.ErrClosed] when the graph drains or
-// has ended; stages before the one it is about have been added.
+// [Graph.Start] returns too. While the graph runs it starts them at once; while
+// Start runs Inits, as one of them may try, it adds nothing.
+//
+// The error matches [penstock.ErrInvalid] when a stage is misbuilt, has a name
+// that is taken, or belongs to another graph, and when the graph is being started;
+// it is that of the stage's [Init] when that fails, and matches
+// [penstock.ErrClosed] when the graph drains, is ending since its last sink has
+// ended, or has ended. Stages before the one it is about have been added.
 func (g *Graph) Add(stages ...Stage) error {
 	started, err := g.add(stages)
 	for _, b := range started {
@@ -27,6 +31,9 @@ func (g *Graph) Add(stages ...Stage) error {
 func (g *Graph) add(stages []Stage) (started []*base, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.starting {
+		return nil, &penstock.FieldError{Field: "Graph", Reason: "is being started"}
+	}
 	for _, s := range stages {
 		b := s.common()
 		b.added.Store(true)
@@ -68,7 +75,7 @@ func (g *Graph) initAdded(b *base) error {
 
 // addRunning starts a stage, or only checks whether it could.
 func (g *Graph) addRunning(b *base, only bool) error {
-	if g.draining.Load() || g.cut != nil || g.live == 0 {
+	if g.draining.Load() || g.quitting || g.live == 0 {
 		return penstock.ErrClosed
 	}
 	if b.graph() == g {

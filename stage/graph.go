@@ -55,6 +55,7 @@ type Graph struct {
 	started   bool
 	starting  bool // Start runs Inits
 	hopeless  bool // gaveUp is closed
+	quitting  bool // every stage was told to end at once
 	nodes     []node
 	links     []*Subscription
 	names     map[string]bool // of mailboxes and of faces
@@ -117,17 +118,25 @@ func (g *Graph) Run(ctx context.Context) error {
 //
 // ctx is that of [Graph.Run].
 func (g *Graph) Start(ctx context.Context) error {
+	loose, err := g.start(ctx)
+	for _, l := range loose { // the logger is user code: no lock is held
+		l.warn()
+	}
+	return err
+}
+
+func (g *Graph) start(ctx context.Context) ([]looseEnd, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.started || g.starting {
-		return &penstock.FieldError{Field: "Graph", Reason: "was started before; a graph runs once"}
+		return nil, &penstock.FieldError{Field: "Graph", Reason: "was started before; a graph runs once"}
 	}
 	g.revive()
 	if err := g.prepare(ctx); err != nil {
 		g.failStart(err)
-		return err
+		return nil, err
 	}
-	g.warnOfLoose()
+	loose := g.looseEnds()
 	g.callbacks, g.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	g.started = true
 	executors := g.executors()
@@ -142,7 +151,7 @@ func (g *Graph) Start(ctx context.Context) error {
 	}
 	// The watcher: ends after the last stage; Wait waits for it.
 	go g.watch(ctx)
-	return nil
+	return loose, nil
 }
 
 func (g *Graph) countIn(b *base) {
@@ -215,9 +224,9 @@ func (g *Graph) watch(ctx context.Context) {
 			g.Abort(penstock.ContextError(ctx))
 			break
 		}
-		g.drainWithin(func() error { return penstock.ContextError(ctx) })
+		g.drainWithin(ctx, func() error { return penstock.ContextError(ctx) })
 	case <-g.gaveUp:
-		g.drainWithin(func() error { return errGaveUp })
+		g.drainWithin(ctx, func() error { return errGaveUp })
 	}
 	<-g.idle
 	g.wg.Wait()
@@ -230,13 +239,20 @@ func (g *Graph) watch(ctx context.Context) {
 	close(g.done)
 }
 
-// drainWithin drains the graph, and cuts it short after its time.
-func (g *Graph) drainWithin(why func() error) {
+// drainWithin drains the graph, and cuts it short after its time. The end of ctx
+// cuts it short too where that is to abort the graph.
+func (g *Graph) drainWithin(ctx context.Context, why func() error) {
 	g.beginDrain()
 	deadline := time.NewTimer(g.drain)
 	defer deadline.Stop()
+	var abort <-chan struct{}
+	if g.abortOnCancel {
+		abort = ctx.Done()
+	}
 	select {
 	case <-g.idle:
+	case <-abort:
+		g.Abort(penstock.ContextError(ctx))
 	case <-deadline.C:
 		g.expire(why())
 	}
@@ -291,6 +307,7 @@ func (g *Graph) cutShort(why error) {
 }
 
 func (g *Graph) quit(why error) {
+	g.quitting = true
 	g.cancel(why)
 	for _, n := range g.nodes {
 		n.common().wake(ctlQuit)

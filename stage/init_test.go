@@ -139,3 +139,28 @@ func TestAbortOnCancelDoesNotDrain(t *testing.T) {
 		})
 	}
 }
+
+// Also while it drains because a stage was given up.
+func TestAbortOnCancelAbortsAGivenUpGraph(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		bad, emit := Push[int]("bad")
+		slow := newLockstep[int]("slow")
+		gate := NewGate("gate", func(context.Context, []int, *Output[int]) error { return errBoom }, RestartBy(Restarts{}.AtMost(-1, 0)))
+		Connect(g, bad, gate)
+		Connect(g, gate, Discard[int]())
+		Connect(g, FromSlice("slice", ints(0, 3)), slow)
+		must(t, g.Start(ctx))
+		synctest.Wait() // slow has a batch
+		must(t, emit.Push(1))
+		synctest.Wait()
+		equal(t, "state", g.Status().State, Draining)
+		began := time.Now()
+		cancel()
+		if err := g.Wait(); !errors.Is(err, errBoom) || !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		equal(t, "waited", time.Since(began), time.Duration(0))
+	}, AbortOnCancel())
+}

@@ -5,18 +5,30 @@ import (
 	"log/slog"
 )
 
-// warnOfLoose warns of stages that were connected on one side only, and of
-// partitions that nobody is subscribed to: their events wait for a consumer,
-// which is what a forgotten Connect looks like. Those given to Add are meant to.
-func (g *Graph) warnOfLoose() {
+// A looseEnd is a stage that was connected on one side only, or a partition of it
+// that nobody is subscribed to: its events wait for a consumer, which is what a
+// forgotten Connect looks like.
+type looseEnd struct {
+	*base
+	what string
+}
+
+// looseEnds returns those of a graph that is about to start. Stages given to Add
+// are meant to wait.
+func (g *Graph) looseEnds() (all []looseEnd) {
 	for _, n := range g.nodes {
 		p, ok := n.(interface{ loose() string })
 		if b := n.common(); ok && !b.added.Load() {
 			if what := p.loose(); what != "" {
-				b.logger().Warn("events will wait for a consumer", slog.String("stage", b.name), slog.String("reason", what))
+				all = append(all, looseEnd{b, what})
 			}
 		}
 	}
+	return all
+}
+
+func (l looseEnd) warn() {
+	l.logger().Warn("events will wait for a consumer", slog.String("stage", l.name), slog.String("reason", l.what))
 }
 
 func (s *Source[T]) loose() string     { return s.out.loose() }
