@@ -22,11 +22,11 @@ func (s *Source[T]) answer(ctx context.Context, f func(out *Output[T]) error) {
 	s.dry = false // the handler may have made something for the pull callback
 }
 
-// renew has the pull callback called again. With a set, what it had emitted is
-// discarded; what was pushed from outside stays.
+// renew has the pull callback called again. With a set, what it, or the feed, had
+// emitted is discarded; what was pushed from outside stays.
 func (s *Source[T]) renew(set map[*base]bool) {
 	s.dry = false
-	if set == nil || s.push {
+	if set == nil || s.push && s.feed == nil {
 		return
 	}
 	lost := append(s.out.unsent(), s.in.empty()...)

@@ -413,3 +413,25 @@ func TestSourcesRefuseWhatCannotBe(t *testing.T) {
 		}
 	})
 }
+
+// The feed of a source that was given up is not started once more. It used to
+// be, now and then, before the source had told it to stop.
+func TestFeedOfAGivenUpSourceIsNotStartedAgain(t *testing.T) {
+	for range 200 {
+		bubble(t, func(t *testing.T, g *Graph) {
+			var calls atomic.Int32
+			src := Func("func", func(context.Context, func(int) bool) error {
+				calls.Add(1)
+				return errBoom
+			}, RestartBy(Backoff(1, 1, 0).AtMost(1, 0)))
+			Connect(g, src, Discard[int]())
+			if err := g.Run(t.Context()); !errors.Is(err, errBoom) {
+				t.Error(err)
+			}
+			equal(t, "calls", calls.Load(), int32(2))
+		})
+		if t.Failed() {
+			break
+		}
+	}
+}

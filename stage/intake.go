@@ -340,7 +340,7 @@ func (in *intake[T]) reason() error {
 	return in.err
 }
 
-// empty removes everything and returns it. The intake must be closed.
+// empty removes everything and returns it.
 func (in *intake[T]) empty() []T {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -350,5 +350,6 @@ func (in *intake[T]) empty() []T {
 		h.surplus = 0
 	}
 	in.size.Store(0)
+	in.wakeFirst()
 	return left
 }

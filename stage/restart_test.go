@@ -523,3 +523,37 @@ func TestGivenUpGraphIsCutShortAfterItsDrain(t *testing.T) {
 		}
 	}, DrainWithin(3*time.Second))
 }
+
+// What a feed has read ahead is what the failed stage has emitted: it does not
+// reach those that begin anew.
+func TestRestForOneDropsWhatAFeedHasReadAhead(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		life := 0
+		src := Func("func", func(_ context.Context, yield func(int) bool) error {
+			life++
+			for i := range 5 {
+				if !yield(10*life + i) {
+					return nil
+				}
+			}
+			if life == 1 {
+				return errBoom
+			}
+			return nil
+		}, Buffer(10, KeepLast))
+		sink := newLockstep[int]("sink")
+		Connect(g, src, sink, Demand(1, 0))
+		start(t, g)
+		synctest.Wait() // one is in hands, and four are in the buffer
+		time.Sleep(time.Minute)
+		for range 6 {
+			sink.step()
+		}
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+		equal(t, "events", flat(sink.all()), []int{10, 20, 21, 22, 23, 24})
+		equal(t, "discarded", stat(t, g, 0).Discarded, int64(4))
+		checkConservation(t, g)
+	}, RestForOne(Backoff(time.Second, time.Second, 0)))
+}

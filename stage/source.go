@@ -127,7 +127,7 @@ func (s *Source[T]) turn(ctx context.Context) (progress bool) {
 		s.close()
 		return true
 	}
-	if s.feed != nil && !s.fed && ctl&ctlStop == 0 && b.paused == 0 {
+	if s.feed != nil && !s.fed && b.phase == running && ctl&ctlStop == 0 && b.paused == 0 {
 		s.startFeed(ctx)
 	}
 	progress = s.out.prune()
