@@ -33,15 +33,15 @@ func (b *base) post(f func()) bool {
 
 // runErrands runs what is there, up to maxErrands.
 func (b *base) runErrands() {
-	b.ctl.And(^uint32(ctlErrand)) // before the look: a later post sets it again
 	for range maxErrands {
+		b.ctl.And(^uint32(ctlErrand)) // before the look: a later post sets it again
 		f := b.nextErrand(false)
 		if f == nil {
 			return
 		}
+		b.ctl.Or(ctlErrand) // also for the case that f never returns
 		f()
 	}
-	b.ctl.Or(ctlErrand)
 }
 
 // closeErrands runs the errands that are left, and takes no more.

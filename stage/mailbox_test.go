@@ -578,3 +578,60 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A message whose handler never comes back was given to it all the same.
+func TestMessageOfAHandlerThatCrashesIsCounted(t *testing.T) {
+	for how, crash := range crashes {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *Graph) {
+				src, _ := Push[int]("source")
+				box := NewMailbox[int](g, "box", 0)
+				OnMessage(src, box, func(context.Context, int, *Output[int]) error {
+					crash()
+					return nil
+				})
+				Connect(g, src, Discard[int]())
+				for i := range 3 {
+					must(t, box.TrySend(i))
+				}
+				if err := g.Run(t.Context()); err == nil {
+					t.Error("the stage has not failed")
+				}
+				s := stat(t, g, 0)
+				equal(t, "handled, lost and waiting", [...]int64{s.Messages, s.MessagesLost, s.MessagesWaiting}, [...]int64{1, 2, 0})
+			})
+		})
+	}
+}
+
+// A timer that is stopped while its stage looks whether messages are left does
+// not hide the others.
+func TestTimerThatIsStoppedHidesNoMessage(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		src, _ := Push[int]("source")
+		box := NewMailbox[int](g, "box", 1000)
+		OnMessage(src, box, func(context.Context, int, *Output[int]) error { return nil })
+		must(t, box.TrySend(1))
+		var timers []*MessageTimer
+		for range 500 {
+			timer, err := box.After(0, 2)
+			must(t, err)
+			timers = append(timers, timer)
+		}
+		synctest.Wait() // their messages are in the mailbox
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for _, timer := range timers {
+				timer.Stop()
+			}
+		}()
+		for !isOver(stopped) {
+			if !src.out.mail.rest() {
+				t.Error("the mailbox is said to be empty")
+				break
+			}
+		}
+		<-stopped
+	})
+}

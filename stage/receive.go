@@ -164,10 +164,10 @@ func (r *receiver[M]) serve(ctx context.Context) (progress bool) {
 		}
 		r.b.ctl.Or(ctlMail) // also for the case that the handler never returns
 		r.b.cameBy(nil)
+		add(&r.b.stats.messages, 1)
 		r.call(ctx)
 		var none M
 		r.now = none
-		add(&r.b.stats.messages, 1)
 		progress = true
 		if r.b.phase != running && r.b.own || r.b.paused != 0 {
 			break
@@ -251,6 +251,8 @@ func (r *receiver[M]) close() {
 func (r *receiver[M]) rest() bool {
 	r.close()
 	r.empty = true
+	r.box.mu.Lock() // a timer may be stopped at this moment
+	defer r.box.mu.Unlock()
 	return r.queue.len()+r.waiting.len() > 0
 }
 

@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -709,5 +710,50 @@ func TestBatchOfAPanicIsNotUsedAgain_STC131(t *testing.T) {
 		if isOver(src.Done()) {
 			t.Error("the source has ended")
 		}
+	})
+}
+
+// What waits behind an errand whose hook leaves the goroutine is done at once: it
+// used to wait for another one, or for the end of the stage.
+func TestRequestBehindAHookThatLeavesIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		entered, release := make(chan struct{}), make(chan struct{})
+		src, emit := Push[int]("source")
+		gate := NewGate("gate", func(_ context.Context, in []int, out *Output[int]) error {
+			out.EmitAll(in...)
+			close(entered)
+			<-release
+			return nil
+		})
+		seen := 0
+		gate.OnSubscribed(func(*Subscription) {
+			if seen++; seen == 2 {
+				runtime.Goexit()
+			}
+		})
+		Connect(g, src, gate)
+		Connect(g, gate, Discard[int](), Manual()) // so the gate holds its output, and ends only after a time
+		another, _ := Push[int]("another")
+		must(t, g.Add(another))
+		late := Discard[int](Named("late"))
+		must(t, g.Add(late))
+		start(t, g)
+		must(t, emit.Push(1))
+		<-entered
+		if _, err := Subscribe(t.Context(), another, gate); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		answer := make(chan error, 1)
+		go func() {
+			_, err := SubscribeWait(t.Context(), gate, late)
+			answer <- err
+		}()
+		synctest.Wait()
+		close(release)
+		if err := <-answer; !errors.Is(err, ErrProducerNotAlive) {
+			t.Error(err)
+		}
+		equal(t, "waited", time.Since(began), time.Duration(0))
 	})
 }
