@@ -127,8 +127,8 @@ func (c *concurrent[In, Out]) renew() {
 }
 
 func (c *concurrent[In, Out]) take(ctx context.Context, in []In, _ *Output[Out]) error {
-	if c.ctx == nil {
-		c.ctx, c.cancel = context.WithCancel(ctx)
+	if c.ctx == nil { // by which a call cannot tell its event's subscription: others come in meanwhile
+		c.ctx, c.cancel = context.WithCancel(&childContext{ctx, nil})
 	}
 	if c.lane == nil {
 		c.waiting[0].pushBack(in)

@@ -255,3 +255,35 @@ func TestMapConcurrentWaitsForDemand(t *testing.T) {
 		}
 	})
 }
+
+// Which batch a gate has taken last says nothing about the event of a call.
+func TestOriginIsUnknownInAConcurrentCall(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		hold := make(chan struct{})
+		type key struct{}
+		gate := MapConcurrent(4, func(ctx context.Context, v int) (int, error) {
+			<-hold
+			if s := Origin(ctx); s != nil {
+				t.Errorf("%d is said to come from %s", v, s.Producer())
+			}
+			equal(t, "value of the graph's context", ctx.Value(key{}), any("value"))
+			return v, nil
+		})
+		a, emitA := Push[int]("a")
+		b, emitB := Push[int]("b")
+		Connect(g, a, gate)
+		Connect(g, b, gate)
+		Connect(g, gate, Discard[int]())
+		must(t, g.Start(context.WithValue(t.Context(), key{}, "value")))
+		must(t, emitA.Push(1))
+		synctest.Wait()
+		must(t, emitB.Push(2))
+		synctest.Wait()
+		close(hold)
+		emitA.Finish()
+		emitB.Finish()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -121,6 +121,7 @@ func (c *crew[T]) turn(context.Context) (progress bool) {
 	if ctl&ctlWake != 0 {
 		c.abandonLate()
 	}
+	progress = c.in.overtaken() || progress
 	if b.phase == running {
 		progress = c.in.turn(nil, c.hire) || progress
 	}

@@ -9,8 +9,9 @@ import (
 // has passed within d before it. It remembers up to limit keys, each until its d
 // is over; when there are more it forgets the oldest, whose next event passes
 // then. limit 0 means [DefaultBuffer]; a negative one, or a d that is not positive,
-// is an error at Start. What it remembers it forgets at a restart. key gets a
-// pointer that may not be kept.
+// is an error at Start. What it remembers it forgets at a restart. A key that is
+// not equal to itself, such as a NaN, is never known. key gets a pointer that may
+// not be kept.
 func DedupeWithin[T any, Key comparable](d time.Duration, limit int, key func(*T) Key, opts ...Option) *Gate[T, T] {
 	if limit == 0 {
 		limit = DefaultBuffer
@@ -70,6 +71,9 @@ func (m *memory[Key]) isNew(k Key, now time.Time) bool {
 	}
 	if _, known := m.seen[k]; known {
 		return false
+	}
+	if same := k; same != k { // not a number: a map would keep it for good
+		return true
 	}
 	if m.order.len() == m.limit {
 		delete(m.seen, m.order.pop().key)

@@ -393,3 +393,36 @@ func TestPoolAllocatesNothingPerEvent(t *testing.T) {
 		t.Errorf("%v allocations for 20,000 events", more)
 	}
 }
+
+// A failure overtakes the events before it in a pool too.
+func TestFailFastReachesAPool(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Graph) {
+		hold := make(chan struct{})
+		var began atomic.Int32
+		pool := NewPool("pool", 3, func(_ context.Context, v int) error {
+			if v == 0 {
+				return errBoom
+			}
+			began.Add(1)
+			return nil
+		}).OnFailed(func(int, error) { <-hold })
+		fast, emit := Push[int]("fast")
+		other, emitOther := Push[int]("other")
+		Connect(g, fast, pool, FailFast())
+		Connect(g, other, pool, CancelMode(Temporary))
+		start(t, g)
+		must(t, emitOther.Push(0))
+		synctest.Wait() // the pool is in its hook
+		must(t, emit.Push(1, 2))
+		emit.Fail(errBoom)
+		synctest.Wait()
+		close(hold)
+		emitOther.Finish()
+		if err := g.Wait(); !errors.Is(err, errBoom) {
+			t.Error(err)
+		}
+		equal(t, "begun", began.Load(), int32(0))
+		equal(t, "undelivered", stat(t, g, 0).Undelivered+stat(t, g, 1).Undelivered, int64(2))
+		conserved(t, g)
+	})
+}

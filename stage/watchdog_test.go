@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -212,4 +213,16 @@ func TestDedupeWithinForgetsInTime(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A key that is not equal to itself would stay in a map for good.
+func TestDedupeWithinRemembersNoNaN(t *testing.T) {
+	m := &memory[float64]{within: time.Second, limit: 10}
+	m.forget()
+	for range 100 {
+		if !m.isNew(math.NaN(), time.Unix(0, 0)) {
+			t.Fatal("a NaN was known")
+		}
+	}
+	equal(t, "keys", len(m.seen)+m.order.len(), 0)
 }
