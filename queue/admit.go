@@ -72,9 +72,7 @@ func (t *Topic[T]) admit(ctx context.Context, n int, bytes penstock.Bytes) error
 	case Fail:
 		return t.refuse(n)
 	case DropOldest:
-		if err := t.dropOldest(ctx, n, bytes); err != errNothingToDrop {
-			return err
-		}
+		return t.dropOldest(ctx, n, bytes)
 	}
 	t.warnNoGroup()
 	err := t.acquire(ctx, n, bytes)

@@ -63,7 +63,7 @@ var (
 	errNotTaken = errors.New("no buffer has taken the event")
 
 	// errBufferedForItself does not refuse the events: they stay in the buffer.
-	errBufferedForItself = fmt.Errorf("the buffer's request goes on: %w: %w", penstock.ErrFull, ErrWaitsForItself)
+	errBufferedForItself = fmt.Errorf("the buffer's request waits for room: %w: %w", penstock.ErrFull, ErrWaitsForItself)
 )
 
 // Wait blocks until the event is accepted at the topic's durability, and returns
@@ -281,12 +281,12 @@ func (b *Buffer[T]) tell() error {
 	return fmt.Errorf("topic %q: %d buffered events were not accepted: %w", b.topic.config.Name, n, err)
 }
 
-// Close is Flush after which the buffer takes nothing. When ctx ends first, what
-// the buffer still holds is refused with [penstock.ErrClosed], the request under
-// way is cancelled, and Close returns without waiting for it an error that
-// matches ctx.Err() and its cause and says how many events are in that request;
-// [Pending.Wait] tells what becomes of them. A second call has nothing to do but
-// to wait and to tell.
+// Close is Flush after which the buffer takes nothing. When ctx ends first, or
+// Flush returns [ErrWaitsForItself], what the buffer still holds is refused with
+// [penstock.ErrClosed], the request under way is cancelled, and Close returns
+// without waiting for it an error that matches that of Flush, counts what was
+// refused, and says how many events are in that request; [Pending.Wait] tells
+// what becomes of them. A second call has nothing to do but to wait and to tell.
 func (b *Buffer[T]) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
@@ -296,8 +296,8 @@ func (b *Buffer[T]) Close(ctx context.Context) error {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
-	unknown := 0
-	if f := b.filling; f != nil { // ctx has ended
+	unknown, gaveUp := 0, b.filling != nil || b.flying != nil
+	if f := b.filling; f != nil {
 		b.filling = nil
 		b.decide(f, penstock.ErrClosed)
 	}
@@ -306,7 +306,7 @@ func (b *Buffer[T]) Close(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	b.ground(penstock.ErrClosed)
-	if ctx.Err() == nil || err == nil {
+	if err == nil || !gaveUp && ctx.Err() == nil {
 		return err
 	}
 	if unknown > 0 {

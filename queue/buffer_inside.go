@@ -48,7 +48,7 @@ func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func
 		return nil, nothingToEnd
 	}
 	t, found := b.topic, make(chan struct{})
-	w := &insider[T]{pusher: in.pusher, since: time.Now().UnixNano()}
+	w := &insider[T]{inside: in, since: time.Now().UnixNano()}
 	t.insiders.add(w)
 	var mu sync.Mutex // guards the rest; timer is set before the function reads it
 	var timer *time.Timer
@@ -61,7 +61,7 @@ func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func
 			return
 		}
 		a := b.waitsFor.Load()
-		if a == nil || !t.stuck(&insider[T]{pusher: w.pusher, since: w.since, n: a.n, bytes: a.bytes}) {
+		if a == nil || !t.stuck(&insider[T]{inside: in, since: w.since, n: a.n, bytes: a.bytes}) {
 			a = nil
 		} else if a == suspected {
 			over = true

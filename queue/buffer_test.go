@@ -384,3 +384,27 @@ func handlerWaitsForItsBuffer(t *testing.T, c queue.Config[int]) {
 		})
 	}
 }
+
+// Close in a handler that the buffer waits for gives up, and says what it did.
+func TestCloseOfABufferInAHandlerThatItWaitsForTellsAll(t *testing.T) {
+	inBubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Capacity: 1})
+		g := group(t, topic, "g", queue.GroupConfig{})
+		b := buffered(t, topic, 1, time.Hour)
+		produce(t, topic, 1)
+		var told error
+		run := startRun(t, g, func(ctx context.Context, batch penstock.Batch[int]) error {
+			for _, v := range []int{2, 3} {
+				if _, err := b.Add(ctx, v); err != nil {
+					t.Error(err)
+				}
+			}
+			told = b.Close(ctx)
+			return nil
+		})
+		time.Sleep(time.Minute)
+		run.mustStop(t)
+		// One is in the request that was cancelled, and the other was refused.
+		wantErr(t, told, queue.ErrWaitsForItself, penstock.ErrFull, penstock.ErrClosed)
+	})
+}

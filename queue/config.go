@@ -22,8 +22,9 @@ const (
 	// Fail makes producers fail at once with [penstock.ErrFull].
 	Fail
 	// DropOldest makes room by moving groups past the oldest events, at least as
-	// many as the request has and a 64th of the capacity at a time. On disk only,
-	// with Config.HardRetention.
+	// many as the request has and a 64th of Capacity at a time; producers wait
+	// only for what is still being appended. On disk only, with
+	// Config.HardRetention.
 	DropOldest
 )
 

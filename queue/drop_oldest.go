@@ -2,33 +2,63 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"math"
+	"time"
 
 	"github.com/penstock/penstock"
 )
 
-// errNothingToDrop: what takes the capacity is not appended yet.
-var errNothingToDrop = errors.New("nothing to drop")
-
-// dropPart is the part of the capacity that is dropped at a time at the least:
-// each time costs a write, and at level synced a sync, per group.
-const dropPart = 64
+const (
+	// dropPart is the part of Capacity that is dropped at a time at the least:
+	// each time costs a write, and at level synced a sync, per group.
+	dropPart = 64
+	// dropAgain is how often a producer in line looks for something to drop.
+	dropAgain = 10 * time.Millisecond
+)
 
 // dropOldest moves groups past the oldest events until there is capacity for n
 // events, and takes it. The strict part of admission has been entered.
 func (t *Topic[T]) dropOldest(ctx context.Context, n int, bytes penstock.Bytes) error {
 	defer t.disk.tellSkips()
+	least := max(n, t.config.Capacity/dropPart)
 	for !t.budget.TryAcquire(n, bytes) {
 		if err := t.open(ctx); err != nil {
 			return err
 		}
-		if !t.disk.drop(max(n, t.config.Capacity/dropPart)) {
-			return errNothingToDrop
+		if !t.disk.drop(least) {
+			return t.acquireDropping(ctx, n, bytes, least)
 		}
 		t.budget.Poke()
 	}
 	return nil
+}
+
+// acquireDropping waits in line for capacity that is taken by what is not
+// appended yet. When that is there it can be dropped, and nobody else may come
+// who would do it.
+func (t *Topic[T]) acquireDropping(ctx context.Context, n int, bytes penstock.Bytes, least int) error {
+	over, ended := make(chan struct{}), make(chan struct{})
+	// Drops what becomes readable while its producer is in line, which ends it
+	// and waits for it.
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(dropAgain)
+		defer again.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-again.C:
+			}
+			for t.budget.Waiting() > 0 && t.disk.drop(least) {
+				t.budget.Poke()
+			}
+		}
+	}()
+	err := t.budget.Acquire(ctx, n, bytes)
+	close(over)
+	<-ended
+	return err
 }
 
 // drop moves all groups past the oldest n events of the partition that holds

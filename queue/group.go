@@ -78,10 +78,11 @@ type GroupConfig struct {
 	OnUndecodable OnUndecodable
 
 	// OnSkip, if set, is called when limits of the topic have moved the group past
-	// events (Config.HardRetention): on a goroutine of the topic's, or of the call
-	// that opened the group, one call at a time and with no lock held. It should
-	// not block, as it holds the limits up. A panic of it is logged.
-	// It must not close the topic, which would wait for it.
+	// events (Config.HardRetention): on a goroutine of its own, one call at a time
+	// and with no lock held. It should not block: the limits wait for it, and so
+	// does the call that opened the group, and with DropOldest a producer. A panic
+	// of it, or a runtime.Goexit, is logged. It must not close the topic, which
+	// would wait for it.
 	OnSkip func(Skip)
 
 	// The rest is for Run.

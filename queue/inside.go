@@ -22,19 +22,30 @@ var ErrWaitsForItself = errors.New("the handler waits for room that only its own
 // suspected.
 const insideEvery = 100 * time.Millisecond
 
-// inside is what the context of a handler says about where it runs.
+// inside is what the context of a handler says about where it runs: which of
+// its pusher's jobs it is, for one call after the other.
 type inside[T any] struct {
 	pusher *pusher[T]
+	job    *job[T]
 }
 
 type insideKey struct{}
 
-// setInside makes the context that the pusher's user code gets.
+// setInside makes the contexts that the pusher's user code gets.
 func (p *pusher[T]) setInside(handlers context.Context) {
-	ctx := context.WithValue(handlers, insideKey{}, &inside[T]{pusher: p})
-	for _, l := range p.lanes {
-		l.handlers = ctx
+	for _, j := range append([]*job[T]{&p.job}, p.crew.jobs...) {
+		j.handlers = context.WithValue(handlers, insideKey{}, &inside[T]{p, j})
 	}
+}
+
+// calledBefore reports whether the call that the context belongs to runs, and
+// began at a time or earlier: who waits since then is not left from another one.
+func (in *inside[T]) calledBefore(at int64) bool {
+	since := in.job.note.since.Load()
+	if in.job == &in.pusher.job {
+		since = in.pusher.counts.busySince.Load()
+	}
+	return since != 0 && since <= at
 }
 
 // insiders are the producers of a topic that wait inside handlers of its own
@@ -46,10 +57,10 @@ type insiders[T any] struct {
 
 // insider is one of them.
 type insider[T any] struct {
-	pusher *pusher[T]
-	since  int64 // Unix nanoseconds
-	n      int
-	bytes  penstock.Bytes
+	*inside[T]
+	since int64 // Unix nanoseconds
+	n     int
+	bytes penstock.Bytes
 }
 
 // acquire waits in line for capacity. Inside a handler of the topic's own it
@@ -61,7 +72,7 @@ func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) err
 		return t.budget.Acquire(ctx, n, bytes)
 	}
 	self := fmt.Errorf("topic %q: group %q: %w: %w", t.config.Name, in.pusher.group.name, penstock.ErrFull, ErrWaitsForItself)
-	w := &insider[T]{pusher: in.pusher, since: time.Now().UnixNano(), n: n, bytes: bytes}
+	w := &insider[T]{inside: in, since: time.Now().UnixNano(), n: n, bytes: bytes}
 	t.insiders.add(w)
 	defer t.insiders.remove(w)
 	wait, giveUp := context.WithCancelCause(ctx)
@@ -102,20 +113,28 @@ func (s *insiders[T]) remove(w *insider[T]) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(x *insider[T]) bool { return x == w })
 }
 
+// calls returns how many handler calls of each pusher wait in line. A call whose
+// goroutines wait side by side is one.
+func (s *insiders[T]) calls() map[*pusher[T]]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, calls := make(map[*job[T]]bool), make(map[*pusher[T]]int)
+	for _, x := range s.waiting {
+		if !seen[x.job] && x.calledBefore(x.since) {
+			seen[x.job] = true
+			calls[x.pusher]++
+		}
+	}
+	return calls
+}
+
 // stuck reports whether w can never be admitted: what is free, and what could
 // become free without the consumers whose every handler call waits in line
 // itself, is less than it needs. Whatever is not known counts as able to make
 // room: an open group that nobody runs, one that is only stored, a request that
 // was admitted and is not appended yet.
 func (t *Topic[T]) stuck(w *insider[T]) bool {
-	t.insiders.mu.Lock()
-	calls := make(map[*pusher[T]]int)
-	for _, x := range t.insiders.waiting {
-		if x.pusher.calledBefore(x.since) {
-			calls[x.pusher]++
-		}
-	}
-	t.insiders.mu.Unlock()
+	calls := t.insiders.calls()
 	if calls[w.pusher] < w.pusher.atOnce() {
 		return false
 	}
@@ -152,20 +171,6 @@ func (p *pusher[T]) atOnce() int {
 		}
 	}
 	return max(1, n)
-}
-
-// calledBefore reports whether a handler call runs that began at a time or
-// earlier.
-func (p *pusher[T]) calledBefore(at int64) bool {
-	if since := p.counts.busySince.Load(); since != 0 && since <= at {
-		return true
-	}
-	for _, j := range p.crew.jobs {
-		if since := j.note.since.Load(); since != 0 && since <= at {
-			return true
-		}
-	}
-	return false
 }
 
 // committed returns how far the pusher's consumer has committed a partition, or

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -379,6 +380,49 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 			if err := c.wait(); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// Two goroutines of one call of a handler that produce side by side are one call
+// that waits: another worker may still make room. They used to count as two, and
+// were told that they wait for themselves.
+func TestTwoGoroutinesOfOneHandlerCallAreNotTwoCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Capacity: 3, Key: func(v int) string {
+			if v < 2 {
+				return "slow"
+			}
+			return "other"
+		}})
+		g := group(t, topic, "g", queue.GroupConfig{BatchMax: 1, Workers: 2})
+		produce(t, topic, 0, 1, 2)
+		var mu sync.Mutex
+		var told error
+		run := startRun(t, g, func(ctx context.Context, b penstock.Batch[int]) error {
+			switch v := b.Value(0); {
+			case v < 2:
+				time.Sleep(10 * time.Second)
+			case v == 2:
+				var both sync.WaitGroup
+				for i := range 2 {
+					both.Go(func() {
+						err := topic.Produce(ctx, 10+i)
+						mu.Lock()
+						defer mu.Unlock()
+						told = errors.Join(told, err)
+					})
+				}
+				both.Wait()
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		run.mustStop(t)
+		mu.Lock()
+		defer mu.Unlock()
+		if told != nil {
+			t.Error(told)
 		}
 	})
 }

@@ -17,16 +17,23 @@ import (
 // made room for the whole request, first come, first served; a request larger
 // than Capacity goes in slices of Capacity, and when it is interrupted between
 // them the error is a [*penstock.PartialError]. With WhenFull Fail it returns
-// [penstock.ErrFull] at once and accepts nothing. It returns an error that
+// [penstock.ErrFull] at once and accepts nothing. With WhenFull DropOldest it
+// moves groups past the oldest events. It returns an error that
 // matches ctx.Err() and its cause when ctx ends first, and [penstock.ErrClosed]
-// after Close.
+// after Close. Other errors match [penstock.ErrTooLarge], for an event above
+// MaxEvent, CapacityBytes or what the disk takes at once, [penstock.ErrInvalid],
+// for a partition that the router does not have, [penstock.ErrDiskFull],
+// [penstock.ErrUnknownOutcome], when a write or sync failed, [penstock.ErrCorrupt]
+// while the partition is stopped by damage, or a [*penstock.PanicError], for user
+// code that panics, or are those of the codec.
 //
 // A handler that produces into the topic it consumes can wait for itself: when
 // the topic is full, only its own return would make room. With the context that
 // the handler was given, or one made from it, the call then fails after about
 // 100 ms with [ErrWaitsForItself]. That is told only when it is certain: not
-// while another group, consumer or worker could still make room. It is not
-// seen with another context, in a pull loop, and across topics whose handlers
+// while another group, consumer or worker could still make room. A goroutine
+// that has this context counts as the handler, which is taken to wait for it.
+// It is not seen with another context, in a pull loop, and across topics whose handlers
 // wait for each other; use a deadline there, WhenFull Fail or an unbounded
 // topic.
 //

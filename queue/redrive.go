@@ -54,8 +54,9 @@ type RedriveReport struct {
 func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 
 // Redrive sends dead letters back to the topic that they came from. from is a
-// group of the dead-letter topic, which must not be in use otherwise; it goes
-// through what is there when Redrive is called, partition by partition.
+// group of the dead-letter topic, without a Rate, which must not be in use
+// otherwise; it goes through what is there when Redrive is called, partition by
+// partition. Call it once at a time.
 //
 // A dead letter is committed in from only after its topic has accepted it, so a
 // crash in between sends it twice: at least once. What is skipped, or cannot be
@@ -75,14 +76,17 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 // codec of the topic that it goes back to, and stays, as Failed, when that fails
 // too; Filter sees it with the zero value.
 //
-// Redrive blocks while a topic is full. It returns the report with an error that
-// matches ctx.Err() and its cause when ctx ends, and with the first error of a
-// topic that may pass, such as [penstock.ErrFull] or [penstock.ErrDiskFull];
-// called again, it goes on where it was. The error matches [penstock.ErrInvalid]
-// when the configuration is wrong. A Filter or
-// Progress that panics ends it with a [*penstock.PanicError].
+// Redrive blocks while a topic is full, and while from is paused. It returns the
+// report with an error that matches ctx.Err() and its cause when ctx ends, and
+// with the first error of a topic that may pass, such as [penstock.ErrFull] or
+// [penstock.ErrDiskFull]; called again, it goes on where it was. The error
+// matches [penstock.ErrInvalid] when the configuration is wrong,
+// [penstock.ErrExists] when from is used in another way, and
+// [penstock.ErrClosed] when it is closed. A Filter or Progress that panics ends
+// it with a [*penstock.PanicError], and an event that the dead-letter topic
+// itself cannot decode with an [*UndecodableError].
 func Redrive[T any](ctx context.Context, from *Group[T], c RedriveConfig[T]) (RedriveReport, error) {
-	r := redrive[T]{config: c, from: from, to: make(map[string]*Topic[T]), begin: time.Now()}
+	r := redrive[T]{config: c, from: from, to: make(map[string]*Topic[T])}
 	err := r.run(ctx)
 	if err != nil {
 		err = fmt.Errorf("redrive from topic %q: %w", from.topic.config.Name, err)
@@ -94,7 +98,7 @@ type redrive[T any] struct {
 	config RedriveConfig[T]
 	from   *Group[T]
 	to     map[string]*Topic[T]
-	begin  time.Time
+	due    time.Time // when Rate allows the next to be sent
 	report RedriveReport
 	reader *Reader[T] // of the partition that is looked at
 }
@@ -161,8 +165,11 @@ func (r *redrive[T]) partition(ctx context.Context, partition int, end penstock.
 		if err != nil {
 			return err
 		}
-		if !ok {
-			return nil // the group is closed, or the end was cut
+		if !ok { // paused
+			if err := reader.Wait(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		done, err := r.batch(ctx, b)
 		if done > 0 && !r.config.DryRun {
@@ -277,6 +284,7 @@ func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.E
 		events = events[:len(again)] // the rest comes next
 		break
 	}
+	begun := time.Now()
 	err := to.ProduceEvents(ctx, again...)
 	n := len(events)
 	if err != nil {
@@ -287,6 +295,7 @@ func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.E
 	}
 	r.report.Redriven += n
 	r.from.redriven.Add(uint64(n))
+	r.paid(begun, n)
 	switch {
 	case err == nil || n > 0 || !isRefusal(err): // after n > 0 the rest tells by itself
 		return n, errIf(n == 0, err)
@@ -336,11 +345,7 @@ func asProduced[T any](to *Topic[T], e penstock.Event[T]) (penstock.Event[T], er
 
 // pace waits until one more event keeps the rate.
 func (r *redrive[T]) pace(ctx context.Context) error {
-	if r.config.Rate == 0 {
-		return nil
-	}
-	due := r.begin.Add(time.Duration(float64(r.report.Redriven) / r.config.Rate * float64(time.Second)))
-	wait := time.Until(due)
+	wait := time.Until(r.due)
 	if wait <= 0 {
 		return nil
 	}
@@ -352,4 +357,14 @@ func (r *redrive[T]) pace(ctx context.Context) error {
 	case <-ctx.Done():
 		return penstock.ContextError(ctx)
 	}
+}
+
+// paid notes that n events were sent, from a time on. What the rate would have
+// allowed while nothing was sent is not made up for.
+func (r *redrive[T]) paid(begun time.Time, n int) {
+	if r.config.Rate == 0 {
+		return
+	}
+	nanos := float64(n) / r.config.Rate * float64(time.Second)
+	r.due = begun.Add(time.Duration(min(nanos, math.MaxInt64/2)))
 }

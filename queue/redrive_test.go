@@ -215,3 +215,59 @@ func TestRedriveSurvivesAPanickingFilter(t *testing.T) {
 		}
 	})
 }
+
+// A redrive whose group is paused waits. It used to return at once, without an
+// error, as if it had seen all.
+func TestRedriveWaitsWhileItsGroupIsPaused(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		orders, _, from := deadLetters(t, s, 3, queue.Config[string]{}, queue.Config[string]{})
+		from.Pause()
+		var report queue.RedriveReport
+		call := start(t, func() (err error) {
+			report, err = queue.Redrive(t.Context(), from, queue.RedriveConfig[string]{To: []*queue.Topic[string]{orders}})
+			return err
+		})
+		call.blocked()
+		from.Resume()
+		if err := call.wait(); err != nil || report.Redriven != 3 {
+			t.Error(report, err)
+		}
+	})
+}
+
+// What a rate would have allowed during a stall is not sent afterwards in one go.
+func TestRedriveKeepsItsRateAfterAStall(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		orders, _, from := deadLetters(t, s, 9, queue.Config[string]{}, queue.Config[string]{})
+		var at []time.Time
+		report, err := queue.Redrive(t.Context(), from, queue.RedriveConfig[string]{To: []*queue.Topic[string]{orders}, Rate: 2, Filter: func(e penstock.Event[string]) bool {
+			if e.Value == "3" {
+				time.Sleep(time.Minute)
+			}
+			at = append(at, time.Now())
+			return true
+		}})
+		if err != nil || report.Redriven != 9 {
+			t.Error(report, err)
+		}
+		for i := 5; i < 9; i++ {
+			if d := at[i].Sub(at[i-1]); d < 500*time.Millisecond {
+				t.Errorf("event %d came %v after the one before", i, d)
+			}
+		}
+	})
+}
+
+// A rate that is far below one in a century is one: it used to be none.
+func TestRedriveKeepsATinyRate(t *testing.T) {
+	bubble(t, func(t *testing.T, s storage) {
+		orders, _, from := deadLetters(t, s, 2, queue.Config[string]{}, queue.Config[string]{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		report, err := queue.Redrive(ctx, from, queue.RedriveConfig[string]{To: []*queue.Topic[string]{orders}, Rate: 1e-12})
+		wantErr(t, err, context.DeadlineExceeded)
+		if report.Redriven != 1 {
+			t.Errorf("%d were sent within an hour", report.Redriven)
+		}
+	})
+}

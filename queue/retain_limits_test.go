@@ -3,8 +3,10 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -450,5 +452,47 @@ func TestBoundedTopicOnDiskWaitsRefusesAndExpires_QC72(t *testing.T) {
 			}
 			want(t, consumeAll(t, slow.Consumer(0)), numbers(4, 6)...)
 		})
+	})
+}
+
+// TestHookThatEndsItsGoroutineStopsNothing: limits are kept on, and producers go
+// on. The hook used to end the goroutine that keeps the limits, or a producer's,
+// with the capacity that it had been given.
+func TestHookThatEndsItsGoroutineStopsNothing(t *testing.T) {
+	hook := func(calls *atomic.Int64) queue.GroupConfig {
+		return queue.GroupConfig{OnSkip: func(queue.Skip) {
+			calls.Add(1)
+			runtime.Goexit()
+		}}
+	}
+	forEachLevelInBubble(t, func(t *testing.T, c queue.Config[string]) {
+		c.SegmentEvents, c.RetainEvents, c.HardRetention = 2, 4, true
+		topic := openDisk(t, c)
+		var calls atomic.Int64
+		group(t, topic, "g", hook(&calls))
+		for i := 0; i < 60; i += 20 {
+			produceEach(t, topic, numbers(i, i+20)...)
+			synctest.Wait()
+			if at := earliest(topic); at < penstock.Offset(i+12) || calls.Load() == 0 {
+				t.Errorf("of %d events the first kept is %d, after %d calls of the hook", i+20, at, calls.Load())
+			}
+		}
+	})
+	forEachLevelInBubble(t, func(t *testing.T, c queue.Config[string]) {
+		c.Capacity, c.WhenFull, c.HardRetention = 5, queue.DropOldest, true
+		topic := openDisk(t, c)
+		var calls atomic.Int64
+		group(t, topic, "g", hook(&calls))
+		producer := start(t, func() error {
+			for _, v := range numbers(0, 30) {
+				if err := topic.Produce(t.Context(), v); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err := producer.wait(); err != nil || calls.Load() == 0 {
+			t.Errorf("%v, after %d calls of the hook", err, calls.Load())
+		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 // begins. It belongs to its pusher, and during the call to who makes it; only
 // note is read by others.
 type job[T any] struct {
+	handlers context.Context // of user code, see inside.go
 	lane     *lane[T]
 	span     settle.Span
 	values   []T
@@ -68,11 +69,11 @@ func (j *job[T]) call(r *run[T]) {
 	case j.span.DeadLetter && r.group.options.deadLetter == nil:
 		j.err = j.lane.drop(j.dead)
 	case j.span.DeadLetter:
-		j.err = r.group.options.deadLetter(j.lane.handlers, j.dead...)
+		j.err = r.group.options.deadLetter(j.handlers, j.dead...)
 	case r.handle != nil:
-		j.err = r.handle(j.lane.handlers, penstock.NewBatch(j.values, j.delivery))
+		j.err = r.handle(j.handlers, penstock.NewBatch(j.values, j.delivery))
 	default:
-		j.err = r.callFresh(j.lane.handlers, penstock.NewBatch(j.values, j.delivery))
+		j.err = r.callFresh(j.handlers, penstock.NewBatch(j.values, j.delivery))
 	}
 	j.inUser = false
 }

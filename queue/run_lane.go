@@ -2,7 +2,6 @@ package queue
 
 import (
 	"bytes"
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -21,10 +20,9 @@ type lane[T any] struct {
 	group      *Group[T]
 	consumer   *Consumer[T]
 	cur        *cursor[T]
-	index      int             // of cur in the consumer
-	handlers   context.Context // of user code, see inside.go
-	ticket     ticket          // for the group's rate
-	parkTicket ticket          // the same for a parked event
+	index      int    // of cur in the consumer
+	ticket     ticket // for the group's rate
+	parkTicket ticket // the same for a parked event
 
 	machine     *settle.Machine
 	park        *parkedLane[T] // nil when failed events wait in their place

@@ -87,13 +87,23 @@ func (g *Group[T]) tellSkips() {
 	}
 }
 
+// tellSkip calls the hook and waits for it.
 func (g *Group[T]) tellSkip(s Skip) {
-	defer func() {
-		if v := recover(); v != nil {
-			g.topic.logger.Error("OnSkip panicked", "group", g.name, "panic", v)
-		}
+	ended := make(chan struct{})
+	// The hook, which may end its goroutine: that is neither the one that keeps
+	// the limits nor a producer's. It ends with the hook; the caller waits for it.
+	go func() {
+		defer close(ended)
+		returned := false
+		defer func() {
+			if v := recover(); !returned {
+				g.topic.logger.Error("OnSkip panicked, or ended its goroutine", "group", g.name, "panic", v)
+			}
+		}()
+		g.config.OnSkip(s)
+		returned = true
 	}()
-	g.config.OnSkip(s)
+	<-ended
 }
 
 // takeSkips takes what is to be told by the next pulls. The owner calls it.

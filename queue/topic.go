@@ -26,8 +26,9 @@ import (
 // group's of its first use; its readers';
 // the turn; the budget's; the marks' of a partition; a partition's append lock;
 // the log's. None is held while user code runs or while a channel is waited
-// for, and none but groupsMu during I/O: that one is held while the positions
-// of a group are made or deleted on disk.
+// for, and during I/O none but two: groupsMu, while the positions of a group are
+// made, moved or deleted on disk, and a group's of Run, while its retry log is
+// read at the beginning of a run.
 type Topic[T any] struct {
 	config Config[T] // immutable
 	parts  []*partition[T]
