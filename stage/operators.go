@@ -91,16 +91,26 @@ func Take[T any](n int, opts ...Option) *Gate[T, T] {
 	}
 	g.in.anew(func() { left = n })
 	if n == 0 {
-		g.drv = overAtOnce[T]{}
+		g.drv = &overAtOnce[T]{}
 	}
 	return g
 }
 
-// overAtOnce ends its gate before any input.
-type overAtOnce[Out any] struct{ passive[Out] }
+// overAtOnce ends its gate before any input, once: also one whose input was over
+// before its first turn.
+type overAtOnce[Out any] struct {
+	passive[Out]
+	said bool
+}
 
-func (overAtOnce[Out]) due(bool, int) bool                            { return true }
-func (overAtOnce[Out]) poll(context.Context, int, *Output[Out]) error { return Done }
+func (o *overAtOnce[Out]) due(bool, int) bool { return !o.said }
+
+func (o *overAtOnce[Out]) poll(context.Context, int, *Output[Out]) error {
+	o.said = true
+	return Done
+}
+
+func (o *overAtOnce[Out]) renew() { o.said = false }
 
 // TakeWhile returns a gate that passes events until keep returns false for one:
 // with that it ends normally, without passing it. The pointer may not be kept.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -183,5 +184,26 @@ func TestOperatorsRefuseWhatCannotBe(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A Take of nothing whose input was over before its first turn has said so once:
+// it used to say it for ever, and to keep a processor busy with it.
+func TestTakeOfNothingWhoseInputIsOverEnds(t *testing.T) {
+	g := NewGraph(quietLog())
+	src, gate := FailedWith[int]("source", errBoom), Take[int](0)
+	gate.OnSubscribed(func(*Subscription) { <-src.Done() }) // before its first turn
+	Connect(g, src, gate, FailFast())
+	Connect(g, gate, Discard[int]())
+	end := make(chan error, 1)
+	go func() { end <- g.Run(context.Background()) }() // ends with the graph; the select waits for it
+	select {
+	case err := <-end:
+		if !errors.Is(err, errBoom) {
+			t.Errorf("Run: %v", err)
+		}
+		checkConservation(t, g)
+	case <-time.After(20 * time.Second): // no bubble: its time would stand still
+		t.Fatal("the graph does not end")
 	}
 }
