@@ -94,7 +94,7 @@ func (a *agent) start(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-prev.workers.drained:
+		case <-prev.crew.all.drained:
 		default:
 			return fmt.Errorf("agent of queue %s: work of the run before has not returned: %w", a.queue, penstock.ErrExists)
 		}
@@ -160,10 +160,10 @@ func (a *agent) ended() <-chan struct{} { return a.last().done }
 // ProducerID names the agent in the registry.
 func (a *agent) ProducerID() string { return a.provider + "/" + a.queue.String() }
 
-// RosterChanged is the registry's notice. The loop takes it without delay.
+// RosterChanged is the registry's notice. It has been applied when this returns:
+// no result that comes later is applied before it.
 func (a *agent) RosterChanged(s QualifiedStreamID, r Roster) bool {
-	run := a.last()
-	return run != nil && run.post(func() { run.rosterChanged(s.StreamID, r) })
+	return a.ask(func(run *run) { run.rosterChanged(s.StreamID, r) })
 }
 
 // pump polls once, or joins the poll that runs, and returns when it has ended:

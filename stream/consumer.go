@@ -37,6 +37,8 @@ type Delivery struct {
 	Queue        QueueID
 	Request      uint64 // of the handshake whose answer the position came from
 	Items        []Item
+
+	room *room // for the batch of a handler in this process; nil: it makes its own
 }
 
 // Item is one event of a container.

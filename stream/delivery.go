@@ -10,8 +10,10 @@ import (
 )
 
 // delivery is one group of containers on its way to a consumer, over all its
-// attempts. While it exists its containers are protected in the cache.
+// attempts, each of which is a task. While it exists its containers are
+// protected in the cache. The run uses it again when its last group is settled.
 type delivery struct {
+	run        *run
 	sub        *subscription
 	generation uint64
 	request    uint64 // of the handshake that the position came from
@@ -19,12 +21,14 @@ type delivery struct {
 	containers []Container
 	items      []Item      // not settled yet
 	rest       []Container // read under the same protection, of groups to come
+	batch      []Container // what was read; its memory is used again
 	sifted     bool        // rest has been through the filter, or there is none
-	release    func()      // ends the protection; can be called again
+	held       *item       // protected in a cache of this package
+	release    func()      // ends the protection in any other one; nil when there is none
 	safe       penstock.Token
 	hasSafe    bool // safe: everything before the group was processed
 
-	stop     chan struct{} // closed when it is revoked: no further attempt
+	stop     chan struct{} // closed when it is revoked: no further attempt; nil before the second one
 	revoked  bool
 	redo     bool // revoked, but its group is delivered again
 	started  time.Time
@@ -32,6 +36,10 @@ type delivery struct {
 	err      error
 
 	notBefore time.Time // kept: not offered again before
+
+	offer      Delivery // of the attempt under way
+	answer     Answer   // to it
+	unattended bool     // nobody handled it
 }
 
 func (d *delivery) current() bool { return !d.sub.removed && d.generation == d.sub.generation }
@@ -39,7 +47,30 @@ func (d *delivery) current() bool { return !d.sub.removed && d.generation == d.s
 func (d *delivery) revoke() {
 	if !d.revoked {
 		d.revoked = true
-		close(d.stop)
+		if d.stop != nil {
+			close(d.stop)
+		}
+	}
+}
+
+// protect keeps what the cursor returns from now on in the cache.
+func (d *delivery) protect() {
+	if c, ok := d.cursor.(*shelfCursor); ok {
+		d.held = c.protect()
+	} else {
+		d.release = d.cursor.Protect()
+	}
+}
+
+// unprotect ends the protection; it can be called again.
+func (d *delivery) unprotect() {
+	if it := d.held; it != nil {
+		d.held = nil
+		d.cursor.(*shelfCursor).unprotect(it)
+	}
+	if f := d.release; f != nil {
+		d.release = nil
+		f()
 	}
 }
 
@@ -54,8 +85,10 @@ func (r *run) deliver(sub *subscription) {
 		r.drained(sub)
 		return
 	}
-	d := &delivery{sub: sub, cursor: sub.cursor, safe: next.Before, hasSafe: next.HasBefore, release: sub.cursor.Protect(), sifted: r.filter == nil}
-	for limit := r.scan(); len(d.rest) < limit; {
+	d := r.newDelivery(sub)
+	d.safe, d.hasSafe, d.sifted = next.Before, next.HasBefore, r.filter == nil
+	d.protect()
+	for limit := r.scan(); len(d.batch) < limit; {
 		c, ok, err := sub.cursor.Next()
 		if err != nil {
 			r.cursorFailed(sub, d, err)
@@ -64,40 +97,36 @@ func (r *run) deliver(sub *subscription) {
 		if !ok {
 			break
 		}
-		d.rest = append(d.rest, c)
+		d.batch = append(d.batch, c)
 	}
+	d.rest = d.batch
 	r.startDelivery(d)
 }
 
-// unpack makes an item of each event. Attempt counts the attempts made, from
-// what the queue knows of earlier ones; the worker that makes one raises it.
-func (d *delivery) unpack() {
-	n := 0
-	for i := range d.containers {
-		n += len(d.containers[i].Events)
+// newDelivery returns one that was used before, if there is one.
+func (r *run) newDelivery(sub *subscription) *delivery {
+	d := &delivery{run: r}
+	if n := len(r.spare); n > 0 {
+		d, r.spare[n-1], r.spare = r.spare[n-1], nil, r.spare[:n-1]
 	}
-	d.items = make([]Item, 0, n)
-	for i := range d.containers {
-		c := &d.containers[i]
-		for j := range c.Events {
-			t := c.Token
-			t.Index = uint32(j)
-			d.items = append(d.items, Item{Token: t, Attempt: c.Attempts, Event: &c.Events[j], From: c})
-		}
-	}
+	d.sub, d.cursor = sub, sub.cursor
+	return d
 }
 
-// unpackAgain makes items of all events anew, settled ones too: the consumer has
-// been asked anew since. Those that were not settled keep their attempts.
-func (d *delivery) unpackAgain() {
-	before := d.items
-	d.unpack()
-	for i, j := 0, 0; i < len(d.items) && j < len(before); i++ {
-		if d.items[i].Token == before[j].Token {
-			d.items[i].Attempt = before[j].Attempt
-			j++
-		}
+// itemsKept bounds the memory of items, and of containers, that a delivery
+// keeps for its next use.
+const itemsKept = 4096
+
+// reuse takes a delivery that is over: nothing refers to it any more.
+func (r *run) reuse(d *delivery) {
+	if len(r.spare) == idleMax || cap(d.items) > itemsKept || cap(d.batch) > itemsKept {
+		return
 	}
+	items, batch := d.items[:cap(d.items)], d.batch[:cap(d.batch)]
+	clear(items)
+	clear(batch)
+	*d = delivery{run: r, items: items[:0], batch: batch[:0]}
+	r.spare = append(r.spare, d)
 }
 
 // startDelivery begins the attempts of a group, or goes on where they were given
@@ -108,7 +137,7 @@ func (r *run) startDelivery(d *delivery) {
 	d.sub.inFlight = d
 	d.generation = d.sub.generation
 	d.request = d.sub.placed
-	d.stop, d.revoked, d.redo = make(chan struct{}), false, false
+	d.stop, d.revoked, d.redo = nil, false, false
 	switch {
 	case !d.sifted:
 		r.sift(d)
@@ -128,39 +157,53 @@ func (r *run) firstTry(d *delivery) {
 // time, checked before each (OR-90, OR-91); a drain does not stop them
 // (OR-140).
 func (r *run) tryDeliver(d *delivery) {
-	var answer Answer
-	unattended := false
-	rec, n := d.sub.rec, d.attempts
-	offer := Delivery{Subscription: rec, Queue: r.queue, Request: d.request, Items: d.items}
+	d.offer = Delivery{Subscription: d.sub.rec, Queue: r.queue, Request: d.request, Items: d.items}
+	d.answer, d.unattended = Answer{}, false
+	if d.attempts > 0 && d.stop == nil {
+		d.stop = make(chan struct{})
+		if d.revoked {
+			close(d.stop)
+		}
+	}
 	d.attempts++
 	d.sub.offered, d.sub.fresh = d.items[len(d.items)-1].Token, true
-	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
-		if n > 0 {
-			if err := sleep(ctx, r.deliveryBackoff.Next(n-1), d.stop); err != nil {
-				return err
-			}
-			if r.expired(d.started) {
-				return errExpired
-			}
-		}
-		consumer, err := r.resolve(ctx, rec)
-		if err != nil {
+	r.start(d)
+}
+
+func (d *delivery) where() string { return "consumer " + d.offer.Subscription.Name }
+
+// do is one attempt; the turn leaves the items alone meanwhile.
+func (d *delivery) do(ctx context.Context, w *worker) error {
+	r := d.run
+	if n := d.attempts - 1; n > 0 {
+		if err := sleep(ctx, r.deliveryBackoff.Next(n-1), d.stop); err != nil {
 			return err
 		}
-		_, unattended = consumer.(dropConsumer)
-		for i := range d.items { // the loop leaves them alone during an attempt
-			d.items[i].Attempt++
+		if r.expired(d.started) {
+			return errExpired
 		}
-		answer, err = consumer.Deliver(ctx, &offer)
+	}
+	consumer, err := r.resolve(ctx, d.offer.Subscription)
+	if err != nil {
 		return err
-	}, func(err error) {
-		if unattended && d.current() {
-			r.stats.Unattended += uint64(len(d.items))
-			r.settled(d)
-			return
-		}
-		r.attemptEnded(d, answer, err)
-	})
+	}
+	_, d.unattended = consumer.(dropConsumer)
+	for i := range d.items {
+		d.items[i].Attempt++
+	}
+	d.offer.room = w.takeRoom()
+	d.answer, err = consumer.Deliver(ctx, &d.offer)
+	w.room = d.offer.room // unless the handler has panicked: then it is left to it
+	return err
+}
+
+func (d *delivery) done(r *run, err error) {
+	if d.unattended && d.current() {
+		r.stats.Unattended += uint64(len(d.items))
+		r.settled(d)
+		return
+	}
+	r.attemptEnded(d, d.answer, err)
 }
 
 func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
@@ -169,7 +212,7 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.endStale(d)
 	case errors.Is(err, ErrConsumerGone):
 		r.endDelivery(d)
-		d.release()
+		d.unprotect()
 		r.gone(d.sub)
 	case errors.Is(err, ErrAway) && r.ctx.Err() == nil:
 		for i := range d.items {
@@ -260,9 +303,11 @@ func (r *run) settled(d *delivery) {
 		r.nextGroup(d)
 		return
 	}
+	sub := d.sub
 	r.endDelivery(d)
-	d.release()
-	r.deliver(d.sub)
+	d.unprotect()
+	r.reuse(d)
+	r.deliver(sub)
 	r.deliveryOver()
 }
 
@@ -286,7 +331,7 @@ func (r *run) endStale(d *delivery) {
 	r.endDelivery(d)
 	switch {
 	case sub.removed || !d.redo:
-		d.release()
+		d.unprotect()
 	case r.draining:
 		sub.kept = d // progress stays before it
 	default:

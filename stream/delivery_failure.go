@@ -111,7 +111,7 @@ func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 			switch {
 			case done:
 				r.endDelivery(d)
-				d.release()
+				d.unprotect()
 				r.unstall()
 			case !d.current(): // a handshake overlapped: its answer may owe the group
 				r.endStale(d)

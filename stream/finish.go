@@ -53,7 +53,7 @@ func (r *run) abandon() bool {
 // finish is the end of a run, in the order of OR-139. The accepted work has
 // ended or was abandoned; cache and receiver still exist.
 func (r *run) finish() {
-	if ended := r.workers.close(); !r.abandoned {
+	if ended := r.crew.all.close(); !r.abandoned {
 		<-ended
 	}
 	r.step("work ended")

@@ -1,5 +1,7 @@
 package stream
 
+import "slices"
+
 // scan returns how many containers a delivery reads at once: a group, or, when
 // a filter may pass over most of them, more.
 func (r *run) scan() int {
@@ -17,7 +19,7 @@ func (r *run) nextGroup(d *delivery) {
 	}
 	n := groupLen(d.rest, r.groupSize)
 	d.containers, d.rest = d.rest[:n:n], d.rest[n:]
-	d.items = nil
+	d.items = d.items[:0]
 	switch {
 	case n == 0: // everything was filtered
 		r.settled(d)
@@ -41,4 +43,35 @@ func groupLen(cs []Container, limit int) int {
 		}
 	}
 	return n
+}
+
+// unpack makes an item of each event. Attempt counts the attempts made, from
+// what the queue knows of earlier ones; the worker that makes one raises it.
+func (d *delivery) unpack() {
+	n := 0
+	for i := range d.containers {
+		n += len(d.containers[i].Events)
+	}
+	d.items = slices.Grow(d.items[:0], n)
+	for i := range d.containers {
+		c := &d.containers[i]
+		for j := range c.Events {
+			t := c.Token
+			t.Index = uint32(j)
+			d.items = append(d.items, Item{Token: t, Attempt: c.Attempts, Event: &c.Events[j], From: c})
+		}
+	}
+}
+
+// unpackAgain makes items of all events anew, settled ones too: the consumer has
+// been asked anew since. Those that were not settled keep their attempts.
+func (d *delivery) unpackAgain() {
+	before := slices.Clone(d.items)
+	d.unpack()
+	for i, j := 0, 0; i < len(d.items) && j < len(before); i++ {
+		if d.items[i].Token == before[j].Token {
+			d.items[i].Attempt = before[j].Attempt
+			j++
+		}
+	}
 }

@@ -99,7 +99,7 @@ func (r *run) reposition(sub *subscription, at Position) error {
 			sub.cursor.Close()
 		}
 		if sub.kept != nil {
-			sub.kept.release()
+			sub.kept.unprotect()
 			sub.kept = nil
 		}
 		sub.cursor = next
@@ -332,7 +332,7 @@ func (s *subscription) closeCursors() {
 		s.pin = nil
 	}
 	if s.kept != nil {
-		s.kept.release()
+		s.kept.unprotect()
 		s.kept = nil
 	}
 }

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"runtime/debug"
 	"sync"
@@ -76,32 +77,42 @@ func (c *localConsumer) Notify(ctx context.Context, n Notice) { c.hooks.notify(c
 // deliverTo decodes items and calls a handler with them as one batch. An item
 // that cannot be decoded, or on which the codec panics, fails alone (OR-103).
 func deliverTo[T any](codec penstock.Codec[T], handle penstock.Handler[T]) deliverFunc {
+	decode := decodeRun[T]
+	if any(codec) == any(penstock.Raw()) {
+		decode = any(decodeRaw).(func(penstock.Codec[T], []Item, []T) (int, error))
+	}
 	return func(ctx context.Context, provider string, d *Delivery) (Answer, error) {
-		slots := make([]T, len(d.Items))
-		index := make([]int, 0, len(d.Items)) // in d.Items, of each decoded event
+		m := d.room
+		if m == nil {
+			m = new(room)
+		}
+		values := slots[T](m, len(d.Items))
+		m.index = m.index[:0]
 		var undecoded []ItemFailure
 		for i := 0; i < len(d.Items); i++ {
-			n, err := decodeRun(codec, d.Items[i:], slots[len(index):])
+			n, err := decode(codec, d.Items[i:], values[len(m.index):])
 			for range n {
-				index = append(index, i)
+				m.index = append(m.index, i)
 				i++
 			}
 			if err != nil {
 				var zero T
-				slots[len(index)] = zero // nothing of it shines through the next one
+				values[len(m.index)] = zero // nothing of it shines through the next one
 				undecoded = append(undecoded, ItemFailure{Index: i, Err: err})
 			}
 		}
-		if len(index) == 0 {
+		if len(m.index) == 0 {
 			return Answer{Failed: undecoded}, nil
 		}
-		about := describe(provider, d, index)
-		err := handle(ctx, penstock.NewBatch(slots[:len(index)], about))
+		about := m.describe(provider, d)
+		err := handle(ctx, penstock.NewBatch(values[:len(m.index)], about))
 		failures := about.Settle()
-		if err != nil {
-			return Answer{}, err
+		answer := Answer{}
+		if err == nil {
+			answer.Failed = mergeFailures(undecoded, failures, m.index)
 		}
-		return Answer{Failed: mergeFailures(undecoded, failures, index)}, nil
+		leave(m, values)
+		return answer, err
 	}
 }
 
@@ -122,45 +133,31 @@ func decodeRun[T any](codec penstock.Codec[T], items []Item, slots []T) (n int, 
 	return n, nil
 }
 
-// describe tells a batch what is known of the items at the given indexes. A
-// container in which no event has metadata costs a time and nothing more.
-func describe(provider string, d *Delivery, index []int) *penstock.Delivery {
-	n := len(index)
-	about := &penstock.Delivery{
-		Topic:     provider,
-		Partition: d.Queue.Number,
-		Stream:    d.Subscription.Stream.StreamID,
-		First:     penstock.Offset(d.Items[index[0]].Token.Lo),
-		Tokens:    make([]penstock.Token, n),
-		Attempts:  make([]int, n),
-	}
-	for k, i := range index {
-		it := &d.Items[i]
-		about.Tokens[k], about.Attempts[k] = it.Token, it.Attempt
-		if about.Metas == nil && (len(it.From.Header) > 0 || !it.Event.IsBare()) {
-			about.Metas = make([]penstock.Meta, n)
+// rawTogether is the size of a value up to which it shares its memory with
+// others of its batch: one that a handler keeps keeps them all.
+const rawTogether = 1 << 10
+
+// decodeRaw is decodeRun for the raw codec, which cannot fail: the values of a
+// batch lie in one piece of memory.
+func decodeRaw(_ penstock.Codec[[]byte], items []Item, slots [][]byte) (int, error) {
+	size := 0
+	for i := range items {
+		if n := len(items[i].Event.Value); n <= rawTogether {
+			size += n
 		}
 	}
-	if about.Metas != nil {
-		for k, i := range index {
-			about.Metas[k] = d.Items[i].meta()
+	buf := make([]byte, 0, size)
+	for i := range items {
+		v := items[i].Event.Value
+		if len(v) > rawTogether {
+			slots[i] = bytes.Clone(v)
+			continue
 		}
-		return about
+		from := len(buf)
+		buf = append(buf, v...)
+		slots[i] = buf[from:len(buf):len(buf)]
 	}
-	var from *Container
-	for _, i := range index {
-		c := d.Items[i].From
-		switch {
-		case c == from:
-			about.Times[len(about.Times)-1].N++
-		case c.Time.IsZero():
-			return about // times are a prefix: what follows has none that could be told
-		default:
-			about.Times = append(about.Times, penstock.TimeRun{N: 1, UnixNano: c.Time.UnixNano()})
-			from = c
-		}
-	}
-	return about
+	return len(items), nil
 }
 
 // mergeFailures joins two lists in the order of their index.

@@ -38,7 +38,7 @@ func (m MissPolicy) String() string {
 // up to the policy; after any other failure the position stays, and the next
 // poll tries again. Nothing is passed over unsaid (OR-96).
 func (r *run) cursorFailed(sub *subscription, d *delivery, err error) {
-	d.release()
+	d.unprotect()
 	was := sub.unresolved
 	sub.unresolved = true
 	if !errors.Is(err, ErrCacheMiss) {

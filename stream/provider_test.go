@@ -813,6 +813,6 @@ func TestBareEventsHaveTheirContainersTime(t *testing.T) {
 		t.Errorf("%+v, %v; want item 2 failed", a, err)
 	}
 	want(t, "seen", strings.Join(seen, " "), `1@10 id="" a@20 id="" b@20 id=""`)
-	about := describe("p", &Delivery{Items: d.items}, []int{0, 1})
+	about := (&room{index: []int{0, 1}}).describe("p", &Delivery{Items: d.items})
 	want(t, "metadata", about.Metas == nil, true)
 }

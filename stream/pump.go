@@ -29,6 +29,12 @@ type pumpState struct {
 	waitFailed bool               // the last Wait failed, or ended without data: leave it to the poll
 }
 
+// pollNow is the poll, which computes progress in any case.
+func (r *run) pollNow() {
+	r.pumping.force = true
+	r.startPump(nil)
+}
+
 // startPump begins a pump, or joins the active one. The result, if wanted, is
 // sent when it ends.
 func (r *run) startPump(result chan<- bool) {
@@ -283,22 +289,6 @@ func (r *run) add(batch []Container) (refused []Container) {
 		return nil
 	}
 	r.log.Warn("container refused by the cache; the next poll tries again", r.fields("token", batch[0].Token.String(), "err", err)...)
-	return batch
-}
-
-// withoutEmpty drops containers that hold no event (OR-52).
-func withoutEmpty(batch []Container) []Container {
-	for i := range batch {
-		if len(batch[i].Events) == 0 {
-			kept := append([]Container(nil), batch[:i]...)
-			for _, c := range batch[i:] {
-				if len(c.Events) > 0 {
-					kept = append(kept, c)
-				}
-			}
-			return kept
-		}
-	}
 	return batch
 }
 

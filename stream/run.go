@@ -14,15 +14,15 @@ import (
 // errStopped ends a wait that is no longer needed.
 var errStopped = errors.New("stopped")
 
-// run is one run of an agent: one goroutine, loop, that owns every field not
-// marked otherwise. Blocking work runs on goroutines of its own and sends a
-// function back that applies the result; each such function compares the tag
-// it was started under (the attached subscription, its request id, its
-// generation) with the present one, and a stale result is released and changes
-// nothing (G-1). A result cannot reach another run: it goes to its own run's
-// mailbox, and the run ends after all its work.
+// run is one run of an agent. Every field not marked otherwise belongs to the
+// goroutine that has the turn: loop, or a worker that brings a result. Blocking
+// work runs on workers, outside of the turn; the function that applies what it
+// came to compares the tag it was started under (the attached subscription, its
+// request id, its generation) with the present one, and a stale result is
+// released and changes nothing (G-1). A result cannot reach another run: a
+// worker belongs to one, and the run ends after all its work.
 //
-// Invariants: every piece of work that can send a result has entered the
+// Invariants: every piece of work that can bring a result has entered the
 // latch; one job at a time is with the receiver; a container is in the cache or
 // not yet read, never both; the checkpoint never passes an event that a
 // subscription has neither settled nor, by a verdict, passed over.
@@ -32,7 +32,8 @@ type run struct {
 	receiver Receiver
 	marks    Checkpointer // nil when the queue is not read by position
 
-	mail     chan func()   // results, notices, questions; taken by loop
+	turn     turn          // who may touch the fields below; safe for concurrent use
+	mail     chan func()   // notices and questions; taken by loop
 	drain    chan struct{} // closed by beginStop; closing is safe for concurrent use
 	stopOnce *sync.Once
 	deaf     chan struct{} // closed when mail is no longer taken
@@ -77,17 +78,18 @@ type run struct {
 	left      int  // events unsettled when a drain was cut
 	abandoned bool // work was left behind
 
-	stats   QueueStats
-	workers *latch // goroutines of spawn
+	stats QueueStats
+	spare []*delivery // to be used again; at most idleMax
+	crew  crew        // does the work; safe for concurrent use
 }
 
 func newRun(ctx context.Context, a *agent, c Cache, rec Receiver, marks Checkpointer) *run {
 	r := &run{
-		agent: a, cache: c, receiver: rec, marks: marks,
+		agent: a, cache: c, receiver: rec, marks: marks, turn: newTurn(),
 		mail: make(chan func()), drain: make(chan struct{}), stopOnce: new(sync.Once),
 		deaf: make(chan struct{}), done: make(chan struct{}),
 		latch:    newLatch(),
-		workers:  newLatch(),
+		crew:     crew{all: newLatch()},
 		streams:  map[penstock.StreamID]*streamEntry{},
 		busy:     map[*streamEntry]struct{}{},
 		retained: map[*subscription]struct{}{},
@@ -109,12 +111,17 @@ func (r *run) post(f func()) bool {
 	}
 }
 
+// name says whose code runs in a turn, for a panic.
+func (r *run) name() string { return "agent of queue " + r.queue.String() }
+
 // loop is the life of a run: work until stop, drain, clean up.
 func (r *run) loop() {
 	defer close(r.done)
 	defer r.cancel(penstock.ErrClosed)
-	err := guard("agent of queue "+r.queue.String(), func() error {
-		r.serve()
+	err := guard(r.name(), func() error {
+		if err := r.serve(); err != nil {
+			return err
+		}
 		r.finish()
 		r.tell(AgentStopped, Diagnostic{Events: r.left, Err: r.err})
 		return nil
@@ -134,20 +141,23 @@ func (r *run) loop() {
 	}
 }
 
-// workersEnd waits until the run's goroutines have returned, but not longer
-// than abandonAfter. Their context has ended.
+// workersEnd waits until the run's workers have returned, but not longer than
+// abandonAfter. Their context has ended, and they are given no more to do.
 func (r *run) workersEnd() bool {
 	limit := time.NewTimer(abandonAfter)
 	defer limit.Stop()
 	select {
-	case <-r.workers.close():
+	case <-r.crew.all.close():
 		return true
 	case <-limit.C:
 		return false
 	}
 }
 
-func (r *run) serve() {
+// serve has the turn when it begins and when it ends. The error is the failure
+// of a turn on a worker.
+func (r *run) serve() error {
+	defer r.dismiss()
 	defer close(r.deaf)
 	r.initReceiver()
 	poll := time.NewTimer(r.pollOffset)
@@ -156,55 +166,42 @@ func (r *run) serve() {
 	var drained, cut <-chan struct{}
 	var overdue <-chan time.Time
 	for {
+		r.giveTurn()
+		r.callWorker()
+		var f func()
+		over := false
 		select {
-		case f := <-r.mail:
-			f()
+		case f = <-r.mail:
+		case <-r.turn.call: // to apply the results that wait
 		case <-poll.C:
 			poll.Reset(r.poll)
-			r.pumping.force = true
-			r.startPump(nil)
+			f = r.pollNow
 		case <-drain:
 			drain = nil
 			poll.Stop()
-			drained, cut = r.beginDrain(), r.ctx.Done()
+			f = func() { drained, cut = r.beginDrain(), r.ctx.Done() }
 		case <-drained:
-			return
+			over = true
 		case <-cut:
 			cut, overdue = nil, time.After(abandonAfter)
 		case <-overdue:
-			if r.abandon() {
-				return
-			}
-			overdue = time.After(abandonAfter)
+			f = func() { over, overdue = r.abandon(), time.After(abandonAfter) }
+		case <-r.turn.broken:
+		}
+		if !r.turn.take() {
+			return r.turn.err
+		}
+		if f != nil {
+			f()
+		}
+		if over {
+			return nil
 		}
 	}
 }
 
 // abandonAfter is how long a run waits for work whose context has ended.
 const abandonAfter = time.Second
-
-// spawn runs job on a goroutine of its own and then, on the loop, then. The
-// caller has entered the latch and leaves it in then, or later. The goroutine
-// ends when job returns, which r.ctx and the callers of spawn bring about; the
-// loop waits for it through the latch. One that does not return although r.ctx
-// has ended is left behind, and its result with it; the agent does not start
-// again before it has returned.
-func (r *run) spawn(where string, job func(ctx context.Context) error, then func(error)) {
-	r.workers.enter() // never refused: it is closed when the loop spawns no more
-	go func() {       // one piece of blocking work; see above
-		defer r.workers.leave()
-		err := error(nil)
-		finished := false
-		defer func() {
-			if !finished {
-				err = &penstock.PanicError{Where: where, Value: recover(), Stack: debug.Stack()}
-			}
-			r.post(func() { then(err) })
-		}()
-		err = job(r.ctx)
-		finished = true
-	}()
-}
 
 // guard runs f and turns a panic, or a runtime.Goexit of f, into an error. It
 // runs f on a goroutine of its own, so that Goexit cannot end the caller, and

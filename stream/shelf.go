@@ -270,6 +270,17 @@ func (c *shelfCursor) Refresh(penstock.Token) {
 }
 
 func (c *shelfCursor) Protect() func() {
+	it := c.protect()
+	return func() {
+		if it != nil {
+			c.unprotect(it)
+			it = nil
+		}
+	}
+}
+
+// protect is Protect without a function; nil when there is nothing to protect.
+func (c *shelfCursor) protect() *item {
 	if c.protected != nil {
 		panic("stream: Cursor.Protect: the cursor already protects a group")
 	}
@@ -278,20 +289,18 @@ func (c *shelfCursor) Protect() func() {
 	}
 	it := c.at
 	if c.closed || it == nil || it.gone {
-		return func() {}
+		return nil
 	}
 	c.protected = it
 	*it.holds++
-	released := false
-	return func() {
-		if released {
-			return
-		}
-		released = true
-		c.unhold(it)
-		if c.protected == it {
-			c.protected = nil
-		}
+	return it
+}
+
+// unprotect ends a protection, once.
+func (c *shelfCursor) unprotect(it *item) {
+	c.unhold(it)
+	if c.protected == it {
+		c.protected = nil
 	}
 }
 

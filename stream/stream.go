@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/penstock/penstock"
@@ -80,24 +79,19 @@ func (s *Stream[T]) container(header penstock.Header, n int, event func(int) (pe
 		return Container{}, err
 	}
 	c := Container{Stream: s.id, Header: header, Events: make([]penstock.Envelope, n)}
-	ends := make([]int, n)
-	var buf []byte // one allocation for the payloads of all events
+	var buf []byte // the payloads of most events; those before it grew stay where they are
 	for i := range n {
 		m, v := event(i)
 		m.Stream = penstock.StreamID{} // the container has it
+		from := len(buf)
 		var err error
 		if buf, err = s.codec.Append(buf, v); err != nil {
 			return Container{}, fmt.Errorf("event %d: %w", i, err)
 		}
-		c.Events[i].Meta, ends[i] = m, len(buf)
-		if i == 0 {
-			buf = slices.Grow(buf, (n-1)*len(buf)) // the others are probably as long
+		c.Events[i].Meta, c.Events[i].Value = m, buf[from:len(buf):len(buf)]
+		if i == 0 && n > 1 {
+			buf = make([]byte, 0, (n-1)*len(buf)) // the others are probably as long
 		}
-	}
-	from := 0
-	for i, to := range ends {
-		c.Events[i].Value = buf[from:to:to]
-		from = to
 	}
 	return c, nil
 }

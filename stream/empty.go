@@ -1,0 +1,17 @@
+package stream
+
+// withoutEmpty drops containers that hold no event (OR-52).
+func withoutEmpty(batch []Container) []Container {
+	for i := range batch {
+		if len(batch[i].Events) == 0 {
+			kept := append([]Container(nil), batch[:i]...)
+			for _, c := range batch[i:] {
+				if len(c.Events) > 0 {
+					kept = append(kept, c)
+				}
+			}
+			return kept
+		}
+	}
+	return batch
+}
