@@ -45,7 +45,14 @@ func (s State) String() string {
 // not executed.
 var ErrSuperseded = errors.New("superseded by a later command")
 
-var errNotRunning = fmt.Errorf("provider is not running: %w", penstock.ErrClosed)
+var errNotRunning error = notRunning{}
+
+// notRunning matches penstock.ErrClosed; a provider that does not run need not
+// be closed, so the text does not say so.
+type notRunning struct{}
+
+func (notRunning) Error() string        { return "provider is not running" }
+func (notRunning) Is(target error) bool { return target == penstock.ErrClosed }
 
 // StartAgents starts the agents of all queues that this node owns, and returns
 // when they have begun. When they are started already it does nothing. Commands
@@ -79,7 +86,7 @@ func (p *Provider) State() (s State, agents int) {
 func (p *Provider) command(ctx context.Context, kind orderKind) error {
 	o := order{kind: kind, done: make(chan error, 1)}
 	if !p.manager.take(o) {
-		return fmt.Errorf("stream: provider %q: %w", p.config.Name, errNotRunning)
+		return fmt.Errorf("stream: provider %q: %s agents: %w", p.config.Name, kind, errNotRunning)
 	}
 	select {
 	case err := <-o.done:
@@ -88,7 +95,7 @@ func (p *Provider) command(ctx context.Context, kind orderKind) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return penstock.ContextError(ctx)
+		return fmt.Errorf("stream: provider %q: %s agents: not done yet, goes on: %w", p.config.Name, kind, penstock.ContextError(ctx))
 	}
 }
 

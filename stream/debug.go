@@ -237,7 +237,7 @@ func (v *debugView) Body(m debugpage.Markup) {
 
 func (p *providerView) writeQueues(m debugpage.Markup) {
 	m.Table("Queues", "state", "queue", "why", "#read/s", "#delivered/s", "#lag", "#oldest", "#unread", "#newest", "#committed",
-		"#cached", "#streams", "#subscriptions", "#failed", "#skipped", "#dead letters", "#faulted", "#missed", "#refused")
+		"#cached", "#streams", "#subscriptions", "#failed", "#skipped", "#dead letters", "#faulted", "#missed", "#refused", "#empty")
 	for i := range p.queues {
 		q := &p.queues[i]
 		m.Row(q.Condition.Severity(), q.Condition.String())
@@ -249,7 +249,7 @@ func (p *providerView) writeQueues(m debugpage.Markup) {
 		}
 		m.Numbers(q.rate(q.ReadPerSecond), q.rate(q.DeliveredPerSecond), debugpage.Grouped(q.Lag), age(q.LagTime), unread, place(q.Newest), place(q.Checkpoint),
 			debugpage.Grouped(uint64(q.Cached)), debugpage.Grouped(uint64(q.Streams)), debugpage.Grouped(uint64(q.Subscriptions)),
-			debugpage.Grouped(q.Failed), debugpage.Grouped(q.Skipped), debugpage.Grouped(q.DeadLettered), debugpage.Grouped(q.Faulted), debugpage.Grouped(q.Missed), debugpage.Grouped(q.Refused))
+			debugpage.Grouped(q.Failed), debugpage.Grouped(q.Skipped), debugpage.Grouped(q.DeadLettered), debugpage.Grouped(q.Faulted), debugpage.Grouped(q.Missed), debugpage.Grouped(q.Refused), debugpage.Grouped(q.Empty))
 		m.Raw("</tr>\n")
 	}
 	m.EndTable()

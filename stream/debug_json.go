@@ -62,6 +62,7 @@ type (
 		Unattended         uint64  `json:"unattended"`
 		Missed             uint64  `json:"missed_places"`
 		Refused            uint64  `json:"refused_containers"`
+		Empty              uint64  `json:"empty_containers"`
 	}
 	jsonBusy struct {
 		Namespace    string  `json:"namespace"`
@@ -111,7 +112,7 @@ func (q *QueueStats) json() jsonQueue {
 		Cached: q.Cached, UnderPressure: q.UnderPressure, Streams: q.Streams, BusyStreams: q.Busy, Subscriptions: q.Subscriptions,
 		ReadContainers: q.Read, Read: q.ReadEvents, ReadFailures: q.ReadFailures, Delivered: q.Delivered, Failed: q.Failed,
 		Skipped: q.Skipped, DeadLettered: q.DeadLettered, Faulted: q.Faulted, Filtered: q.Filtered, FilterErrors: q.FilterErrors,
-		Unattended: q.Unattended, Missed: q.Missed, Refused: q.Refused,
+		Unattended: q.Unattended, Missed: q.Missed, Refused: q.Refused, Empty: q.Empty,
 	}
 }
 

@@ -90,6 +90,9 @@ func (r *run) deliver(sub *subscription) {
 	d.protect()
 	for limit := r.scan(); len(d.batch) < limit; {
 		c, ok, err := sub.cursor.Next()
+		if err != nil && len(d.batch) > 0 {
+			break // what was read is delivered first: the cursor has passed it
+		}
 		if err != nil {
 			r.cursorFailed(sub, d, err)
 			return

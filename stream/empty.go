@@ -1,5 +1,7 @@
 package stream
 
+import "github.com/penstock/penstock"
+
 // withoutEmpty drops containers that hold no event (OR-52).
 func withoutEmpty(batch []Container) []Container {
 	for i := range batch {
@@ -14,4 +16,14 @@ func withoutEmpty(batch []Container) []Container {
 		}
 	}
 	return batch
+}
+
+// nameless counts containers without a stream: nobody can subscribe to them.
+func nameless(batch []Container) (n uint64) {
+	for i := range batch {
+		if batch[i].Stream == (penstock.StreamID{}) {
+			n++
+		}
+	}
+	return n
 }

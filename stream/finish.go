@@ -20,10 +20,13 @@ func (r *run) beginDrain() <-chan struct{} {
 		}
 	}
 	if r.pumping.wait != nil {
-		r.pumping.wait()
+		r.endWait()
 	}
 	return drained
 }
+
+// busyNamed is how many handlers that were left behind a DrainError names.
+const busyNamed = 10
 
 // abandon gives up work that goes on although its context has ended abandonAfter
 // ago, for example a handler that ignores it: its events are left, and progress
@@ -41,6 +44,9 @@ func (r *run) abandon() bool {
 				continue
 			}
 			r.left += len(d.items)
+			if len(r.behind) < busyNamed {
+				r.behind = append(r.behind, fmt.Sprintf("subscription %q of stream %s for %s", sub.rec.Name, e.id, since(time.Now(), d.started)))
+			}
 			r.log.Error("consumer left behind; it has not returned although its context has ended",
 				r.about(sub, "events", len(d.items), "behind", d.safe.String(), "since", d.started)...)
 		}
@@ -70,9 +76,19 @@ func (r *run) finish() {
 	clear(r.retained)
 	r.cache, r.pumping.backlog = nil, nil
 	if r.left > 0 || r.abandoned {
-		r.err = &penstock.DrainError{Left: r.left, Err: context.Cause(r.ctx)}
+		r.err = &penstock.DrainError{Left: r.left, Busy: r.behind, Err: r.leftBy()}
 	}
 	r.step("ended")
+}
+
+// leftBy returns what has cut the drain. What user code does with the events
+// that it still has, nobody knows.
+func (r *run) leftBy() error {
+	cause := context.Cause(r.ctx)
+	if len(r.behind) == 0 {
+		return cause
+	}
+	return fmt.Errorf("what was left behind in user code may settle them yet: %w", cause)
 }
 
 // view takes the snapshot that progress is computed from. Streams whose every

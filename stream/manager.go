@@ -274,17 +274,18 @@ func (m *manager) stopAgents(numbers []int) error {
 	stops.Wait()
 	var first error
 	left, cause := 0, error(nil)
+	var busy []string
 	for _, err := range errs {
 		var d *penstock.DrainError
 		switch {
 		case errors.As(err, &d):
-			left, cause = left+d.Left, d.Err
+			left, cause, busy = left+d.Left, d.Err, append(busy, d.Busy...)
 		case err != nil && first == nil:
 			first = err
 		}
 	}
 	if first == nil && cause != nil {
-		first = &penstock.DrainError{Left: left, Err: cause}
+		first = &penstock.DrainError{Left: left, Busy: busy[:min(len(busy), busyNamed)], Err: cause}
 	}
 	return first
 }

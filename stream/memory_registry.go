@@ -140,9 +140,13 @@ func (m *MemoryRegistry) Reset(_ context.Context, r SubscriptionRecord) error {
 	e := m.entry(r.Stream)
 	i, found := find(e.faulted, r.Name)
 	if !found || r.Incarnation != 0 && e.faulted[i].Incarnation != r.Incarnation {
+		_, sound := find(e.subs, r.Name)
 		m.forget(r.Stream, e)
 		m.mu.Unlock()
-		return fmt.Errorf("faulted subscription %q of stream %s: %w", r.Name, r.Stream.StreamID, penstock.ErrNotFound)
+		if sound {
+			return fmt.Errorf("it is not faulted: %w", penstock.ErrNotFound)
+		}
+		return penstock.ErrNotFound
 	}
 	m.revision++
 	rec := e.faulted[i]

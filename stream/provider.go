@@ -76,7 +76,8 @@ func (p *Provider) Name() string { return p.config.Name }
 // that is left behind: the provider cannot be run again until it does.
 //
 // It returns nil after a full drain, a *penstock.DrainError that says how many
-// events were left unsettled (they are delivered again by the next run), or
+// events were left unsettled (they are delivered again by the next run, unless
+// a handler that was left behind settles them yet), or
 // the first failure of an agent. Run can be called again after it returned;
 // while it runs, or when a handler was left behind and has not returned, a
 // second call fails with penstock.ErrExists.

@@ -52,7 +52,7 @@ func (r *run) startPump(result chan<- bool) {
 	}
 	if p.wait != nil { // Read must not overlap Wait: end the wait first
 		p.again = true
-		p.wait()
+		r.endWait()
 		return
 	}
 	r.latch.enter() // not draining, so never refused
@@ -261,13 +261,16 @@ func (r *run) take(got []Container) {
 // refuses them it adds them one by one, so that one cannot keep the others out.
 // It returns those from the first one on that may be accepted later.
 func (r *run) add(batch []Container) (refused []Container) {
+	whole := len(batch)
 	batch = withoutEmpty(batch)
+	r.stats.Empty += uint64(whole - len(batch))
 	if len(batch) == 0 {
 		return nil
 	}
 	err := r.cache.Add(batch)
 	switch {
 	case err == nil:
+		r.stats.Empty += nameless(batch)
 		r.stats.Read += uint64(len(batch))
 		last := &batch[len(batch)-1]
 		if !r.hasRead {
@@ -334,6 +337,7 @@ func (r *run) startWait() {
 		cancelled := ctx.Err() != nil
 		cancel()
 		p.wait, r.withReceiver = nil, false
+		r.calling("", time.Time{})
 		again := p.again
 		p.again = false
 		switch {
@@ -348,6 +352,12 @@ func (r *run) startWait() {
 			r.log.Warn("waiting for the queue failed; polling goes on", r.fields("err", err)...)
 		}
 	})
+}
+
+// endWait asks the receiver's Wait to return, which it does soon.
+func (r *run) endWait() {
+	r.calling("Wait", time.Now())
+	r.pumping.wait()
 }
 
 // unstall pumps again when something that held the cache has ended and the

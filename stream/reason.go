@@ -48,7 +48,8 @@ func (r *run) quietReason(now time.Time) (Condition, string) {
 }
 
 // calling notes that the receiver is called, from a time on; "" that it is not.
-// Its Wait is not noted: that returns when it likes.
+// Its Wait is noted when it was asked to return: before, it returns when it
+// likes.
 func (r *run) calling(what string, from time.Time) { r.receiverCall, r.receiverSince = what, from }
 
 // since rounds for reading.

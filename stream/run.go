@@ -57,7 +57,7 @@ type run struct {
 	initErr      error
 	withReceiver bool // a worker is with the receiver
 
-	receiverCall  string    // what the receiver was called for; "" for nothing, or for its Wait
+	receiverCall  string    // what the receiver was called for; "" for nothing, or for a Wait that may go on
 	receiverSince time.Time // when
 
 	readErr    error     // of the last read; nil when it succeeded
@@ -75,8 +75,9 @@ type run struct {
 	reported  progress // last one given to the cache
 	marked    penstock.Token
 	hasMarked bool
-	left      int  // events unsettled when a drain was cut
-	abandoned bool // work was left behind
+	left      int      // events unsettled when a drain was cut
+	abandoned bool     // work was left behind
+	behind    []string // some of it, by name
 
 	stats QueueStats
 	spare []*delivery // to be used again; at most idleMax

@@ -60,6 +60,37 @@ func TestTasksThatBlockHoldNoOther(t *testing.T) {
 	})
 }
 
+// blocking is a task that waits.
+type blocking struct {
+	begun *atomic.Int64
+	gate  chan struct{}
+}
+
+func (b blocking) do(context.Context, *worker) error { b.begun.Add(1); <-b.gate; return nil }
+func (blocking) done(*run, error)                    {}
+func (blocking) where() string                       { return "test" }
+
+// A worker that takes one of several tasks calls another one before it begins,
+// and that one the next: nobody else does.
+func TestWorkerCallsTheNextOneBeforeItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := turnRun()
+		r.ctx = t.Context()
+		b := blocking{new(atomic.Int64), make(chan struct{})}
+		for range idleMax + 1 {
+			r.start(b)
+		}
+		r.callWorker()
+		synctest.Wait()
+		want(t, "begun", b.begun.Load(), idleMax+1)
+		close(b.gate)
+		synctest.Wait()
+		want(t, "idle", len(r.crew.idle), idleMax)
+		r.dismiss()
+		<-r.crew.all.close()
+	})
+}
+
 // fixed is a task of a test: done is told in a turn.
 type fixed struct{ told func() }
 
