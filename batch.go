@@ -46,10 +46,11 @@ func NewPulled[T any](values []T, d *Delivery, ticket uint64) Batch[T] {
 	return Batch[T]{first: unsafe.SliceData(values), n: len(values), d: d, gen: ticket | pulled}
 }
 
-// NewPulledAt is [NewPulled] of the n values from first on, which lie next to
-// each other in memory.
-func NewPulledAt[T any](first *T, n int, d *Delivery, ticket uint64) Batch[T] {
-	return Batch[T]{first: first, n: n, d: d, gen: ticket | pulled}
+// NewPulledAt is [NewPulled] of values[at:at+n], which the caller knows to be
+// there, at least one: nothing is checked.
+func NewPulledAt[T any](values []T, at, n int, d *Delivery, ticket uint64) Batch[T] {
+	first := unsafe.Add(unsafe.Pointer(unsafe.SliceData(values)), uintptr(at)*unsafe.Sizeof(*new(T)))
+	return Batch[T]{first: (*T)(first), n: n, d: d, gen: ticket | pulled}
 }
 
 // pulled marks a ticket; no delivery gets so far in its count of settlements.
@@ -64,7 +65,18 @@ func (b Batch[T]) Len() int { return b.n }
 
 // Values returns the events' values in order. See [Batch] for how long the
 // slice is valid.
-func (b Batch[T]) Values() []T { return unsafe.Slice(b.first, b.n) }
+func (b Batch[T]) Values() []T {
+	if uint(b.n)-1 < viewMax {
+		return (*[viewMax]T)(unsafe.Pointer(b.first))[:b.n:b.n]
+	}
+	return unsafe.Slice(b.first, b.n)
+}
+
+// viewMax is the length of an array of which Values takes a part, so that one
+// bound is checked where [unsafe.Slice] also multiplies by the size of an event
+// and looks whether the address overflows. It is 1<<16, and 1 where an address
+// has 32 bits and a program might have events for which that is too much.
+const viewMax = 1 << (^uint(0) >> 63 * 16)
 
 // Value returns the value of event i, in [0, Len).
 func (b Batch[T]) Value(i int) T { return b.Values()[i] }

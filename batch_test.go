@@ -272,3 +272,28 @@ func BenchmarkBatchOfOneDelivery(b *testing.B) {
 		d.Settle()
 	}
 }
+
+// TestValuesOfAnySize: the values are those of the carrier, however many, and
+// cannot be appended to in place.
+func TestValuesOfAnySize(t *testing.T) {
+	for _, n := range []int{1, 2, 1 << 16, 1<<16 + 1, 100_000} {
+		values := make([]int, n+1)
+		values[0], values[n-1] = 1, n
+		for name, b := range map[string]penstock.Batch[int]{
+			"pulled":    penstock.NewPulled(values[:n], &penstock.Delivery{}, 0),
+			"pulled at": penstock.NewPulledAt(append([]int{7, 7}, values...), 2, n, &penstock.Delivery{}, 0),
+			"handed":    penstock.NewBatch(values[:n], &penstock.Delivery{}),
+		} {
+			got := b.Values()
+			if len(got) != n || cap(got) != n || got[n-1] != n || n > 1 && got[0] != 1 {
+				t.Errorf("%s: %d values of capacity %d, from %d to %d, want %d", name, len(got), cap(got), got[0], got[n-1], n)
+			}
+		}
+	}
+	if got := (penstock.Batch[int]{}).Values(); len(got) != 0 {
+		t.Errorf("the zero Batch has %d values", len(got))
+	}
+	if got := penstock.NewBatch([]struct{}{{}, {}}, &penstock.Delivery{}).Values(); len(got) != 2 {
+		t.Errorf("%d values without a size, want 2", len(got))
+	}
+}

@@ -50,12 +50,13 @@ type Consumer[T any] struct {
 	share atomic.Pointer[share[T]] // the newest
 	mine  *share[T]                // the one that the owner has taken
 
-	now     *cursor[T] // whose turn is next
-	pending []uint64   // partitions to look at, a bit each
-	last    *cursor[T] // of the last pull, until Commit
-	skips   []Skip     // to be told by the next pulls
-	ticket  ticket     // for the group's rate
-	shaping            // of its batches
+	now     *cursor[T]  // whose turn is next
+	pending []uint64    // partitions to look at, a bit each
+	look    seglog.Look // at their ends, since the last bit was taken; see ends.go
+	last    *cursor[T]  // of the last pull, until Commit
+	skips   []Skip      // to be told by the next pulls
+	ticket  ticket      // for the group's rate
+	shaping             // of its batches
 }
 
 func newConsumer[T any](g *Group[T], s *share[T]) *Consumer[T] {
@@ -98,22 +99,21 @@ func (c *Consumer[T]) TryPull(max int) (b Batch[T], ok bool, err error) {
 	c.now = cur.next
 	cur.delivery.First = read
 	cur.read = end
-	first := &cur.win.Values[read-cur.win.First] // smooth is not above the window's end
+	at := int(read - cur.win.First) // smooth is not above the window's end
 	if way == byCommit {
 		cur.ticket++
 		cur.smooth = 0
 		c.last = cur
-		b.Batch = penstock.NewPulledAt(first, max, &cur.delivery, cur.ticket)
+		b.Batch = penstock.NewPulledAt(cur.win.Values, at, max, &cur.delivery, cur.ticket)
 		return b, true, nil
 	}
 	if !cur.hold.Advance(max) {
 		return c.pull(context.Background(), max, false) // Resize was faster: these are another consumer's
 	}
-	cur.committed = end
 	if way == autoBounded && c.budget.Waiting() > 0 {
 		c.budget.Poke()
 	}
-	b.Batch = penstock.NewPulledAt(first, max, &cur.delivery, 0)
+	b.Batch = penstock.NewPulledAt(cur.win.Values, at, max, &cur.delivery, 0)
 	return b, true, nil
 }
 
@@ -234,6 +234,9 @@ func (c *Consumer[T]) next(ctx context.Context, max int, linger bool) (*cursor[T
 		cur := c.now
 		i := cur.place
 		c.now = cur.next
+		if c.auto {
+			cur.committed = cur.hold.Committed() // which the short way does not write down
+		}
 		if c.group.control.held(cur.part.index) {
 			continue
 		}
@@ -245,7 +248,7 @@ func (c *Consumer[T]) next(ctx context.Context, max int, linger bool) (*cursor[T
 		if waits && c.filling(i, max) {
 			continue
 		}
-		if int(cur.limit-cur.read) < max && (linger && c.isPending(i) || !linger && c.fresh(i)) {
+		if int(cur.limit-cur.read) < max && (linger && c.isPending(i) || !linger && c.fresh(i, cur, max)) {
 			if err := c.fill(ctx, i, cur, max); err != nil {
 				return nil, nil, err
 			}
@@ -304,32 +307,16 @@ func (c *Consumer[T]) startOver(i int, cur *cursor[T]) {
 	}
 }
 
-// refill gets cursor i a window of at least so many events if they are readable.
-func (c *Consumer[T]) refill(i int, cur *cursor[T], least int) error {
-	end := cur.source.end()
-	if err := cur.refill(least, false); err != nil {
+// refill gets cursor i a window of at least so many events if they are below
+// end, which was read after the partition's bit was taken.
+func (c *Consumer[T]) refill(i int, cur *cursor[T], end penstock.Offset, least int) error {
+	if err := cur.refill(end, least, false); err != nil {
 		return err
 	}
 	if cur.limit >= end && !cur.endsInDamage() {
 		c.unmark(i)
 	}
 	return nil
-}
-
-// fresh reports whether partition i may have events beyond its window.
-func (c *Consumer[T]) fresh(i int) bool {
-	word := i / 64
-	c.pending[word] |= c.waker.Take(word)
-	return c.pending[word]&(1<<(i%64)) != 0
-}
-
-// collect takes the bits of all partitions at the beginning of a round in which
-// each is looked at once: what arrives meanwhile stays in the waker, and keeps
-// it from sleeping.
-func (c *Consumer[T]) collect() {
-	for word := range c.pending {
-		c.pending[word] |= c.waker.Take(word)
-	}
 }
 
 // isPending reports whether partition i may have events beyond its window, as

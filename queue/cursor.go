@@ -29,14 +29,17 @@ func (w *window[T]) end() penstock.Offset { return w.First + penstock.Offset(len
 // called once per window, not once per event or batch. One goroutine at a
 // time, except end.
 type source[T any] interface {
-	// fill returns events from offset at on. The window is empty only when at
-	// is the end of what is readable. It holds at least max events if that
-	// many are readable, and may hold more; with lasting set it may hold fewer,
-	// but at least one. It is valid until the next fill; with lasting set,
-	// until release has passed it. fill does not wait for data.
-	fill(at penstock.Offset, max int, lasting bool) (window[T], error)
+	// fill returns events from offset at on. end is one that the caller has from
+	// the source, and not before at. The window is empty only when at is the end of
+	// what is readable. It holds at least max events if that many are below end, and
+	// may hold more; with lasting set it may hold fewer, but at least one. It is
+	// valid until the next fill; with lasting set, until release has passed it. fill
+	// does not wait for data.
+	fill(at, end penstock.Offset, max int, lasting bool) (window[T], error)
 	// end returns one past the newest readable event. Safe for concurrent use.
 	end() penstock.Offset
+	// endBy is end, as far as a look shows it that the sources of a topic share.
+	endBy(look *seglog.Look) penstock.Offset
 	// release says that nothing below low is looked at any more. The hold's
 	// low is still where it was before.
 	release(low penstock.Offset)
@@ -193,18 +196,19 @@ func (c *cursor[T]) describe(d *penstock.Delivery, runs *[]penstock.TimeRun, i, 
 const joinedBytes = 4096
 
 // least returns how many events the window of a pulled batch of max must hold,
-// if they are readable.
-func (c *cursor[T]) least(max int) int {
-	if max > c.joined && c.readable() > c.joined {
+// if they are below end.
+func (c *cursor[T]) least(end penstock.Offset, max int) int {
+	if max > c.joined && int(end-c.read) > c.joined {
 		return 1
 	}
 	return max
 }
 
-// refill gets the next window, of at least so many events if they are readable.
-// Afterwards take gives something unless nothing is readable.
-func (c *cursor[T]) refill(least int, lasting bool) error {
-	w, err := c.source.fill(c.read, least, lasting)
+// refill gets the next window, of at least so many events if they are below end,
+// which is not before read. Afterwards take gives something unless nothing is
+// readable.
+func (c *cursor[T]) refill(end penstock.Offset, least int, lasting bool) error {
+	w, err := c.source.fill(c.read, end, least, lasting)
 	if err != nil {
 		return fmt.Errorf("topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/segfile"
+	"github.com/penstock/penstock/seglog"
 )
 
 // fillMin is how many events a window holds at the least when they are there:
@@ -28,11 +29,12 @@ type fileSource[T any] struct {
 	words  []uint64 // of the completions that are being stored
 }
 
-func (s *fileSource[T]) end() penstock.Offset { return s.part.Readable() }
+func (s *fileSource[T]) end() penstock.Offset               { return s.part.Readable() }
+func (s *fileSource[T]) endBy(*seglog.Look) penstock.Offset { return s.part.Readable() }
 
 // fill decodes events from the offset on into memory of its own, or into
 // fresh memory when the window is to last.
-func (s *fileSource[T]) fill(at penstock.Offset, max int, lasting bool) (window[T], error) {
+func (s *fileSource[T]) fill(at, _ penstock.Offset, max int, lasting bool) (window[T], error) {
 	if err := s.seek(at); err != nil {
 		return window[T]{}, err
 	}

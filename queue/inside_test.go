@@ -44,7 +44,7 @@ func TestPullBesideCloseOfItsGroupEnds(t *testing.T) {
 	log.Release(4) // the hold at 0 is gone
 	done := make(chan int, 1)
 	go func() { // ends with the fill; received below
-		w, err := m.fill(0, 10, false)
+		w, err := m.fill(0, log.End(), 10, false)
 		if err != nil {
 			t.Error(err)
 		}

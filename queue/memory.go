@@ -26,12 +26,12 @@ func newMemory[T any](log *seglog.Log[T]) *memory[T] {
 	return m
 }
 
-func (m *memory[T]) end() penstock.Offset { return m.log.End() }
+func (m *memory[T]) end() penstock.Offset                    { return m.log.End() }
+func (m *memory[T]) endBy(look *seglog.Look) penstock.Offset { return m.log.EndBy(look) }
 
 // fill returns a view of one segment, or a copy when the events asked for lie
 // in more than one. A lasting window is always a view.
-func (m *memory[T]) fill(at penstock.Offset, max int, lasting bool) (window[T], error) {
-	limit := m.log.End()
+func (m *memory[T]) fill(at, limit penstock.Offset, max int, lasting bool) (window[T], error) {
 	span := m.cursor.View(at, limit)
 	m.times = m.cursor.Times(m.times[:0], span)
 	if len(span.Values) == 0 { // nothing new, or the group is closed and its events are gone

@@ -105,7 +105,7 @@ func (r *Reader[T]) Read(max int) (penstock.Batch[T], bool, error) {
 	c := r.cursor
 	if c.read == c.limit {
 		r.waker.Take(0)
-		if err := c.refill(max, true); err != nil {
+		if err := c.refill(c.source.end(), max, true); err != nil {
 			return penstock.Batch[T]{}, false, err
 		}
 	}

@@ -49,7 +49,7 @@ func (l *lane[T]) lookAhead(at penstock.Offset, want int) (bool, error) {
 	}
 	end := cur.source.end()
 	cur.seek(at)
-	if err := cur.refill(want, true); err != nil {
+	if err := cur.refill(end, want, true); err != nil {
 		if err := l.unreadable(at, err); err != nil || cur.limit == at {
 			return false, err
 		}

@@ -190,12 +190,12 @@ func (g *Group[T]) deadUndecodable(partition int, e *UndecodableError) penstock.
 // decoded. The cursor stands at the commit: what was pulled before is committed
 // or comes again.
 func (c *Consumer[T]) fill(ctx context.Context, i int, cur *cursor[T], max int) error {
-	least := max
-	if !c.shaped {
-		least = cur.least(max)
-	}
 	for {
-		err := c.refill(i, cur, least)
+		end, least := c.end(cur), max
+		if !c.shaped {
+			least = cur.least(end, max)
+		}
+		err := c.refill(i, cur, end, least)
 		if err == nil {
 			return nil
 		}

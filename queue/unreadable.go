@@ -52,7 +52,7 @@ func (l *lane[T]) mayRead() bool {
 // are none, or one that stands for one that cannot be decoded.
 func (l *lane[T]) refill(max int) error {
 	at := l.cur.read
-	if err := l.consumer.refill(l.index, l.cur, max); err != nil {
+	if err := l.consumer.refill(l.index, l.cur, l.cur.source.end(), max); err != nil {
 		return l.unreadable(at, err)
 	}
 	if l.trouble.Load() != nil {

@@ -27,7 +27,7 @@ func TestArrivalBehindTheLookIsNotSleptOver(t *testing.T) {
 		if err := topic.Produce(t.Context(), 7); err != nil {
 			t.Fatal(err)
 		}
-		c.fresh(1) // the look at partition 1, after that at partition 0
+		c.fresh(1, c.cursors[1], 1) // the look at partition 1, after that at partition 0
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		b, err := c.wait(ctx, c.max)

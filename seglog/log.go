@@ -52,12 +52,13 @@ type Log[T any] struct {
 	stamp int64 // append time of the newest event, or noStamp
 	clock *Clock
 
-	turn  *Turn  // nil when the log takes no turns
-	place uint64 // which turns are the log's: those of this remainder
-	of    uint64 // by this divisor
-
+	// Read by whoever asks for the end, on lines that an event in turn does not
+	// write to.
 	_         [cacheLine]byte
 	published atomic.Uint64 // the end: every event below it is readable; of a joined log see turns.go
+	joinedAt  atomic.Uint64 // how many turns there were when the log was joined
+	turn      *Turn         // nil when the log takes no turns
+	place, of uint32        // which turns are the log's: those of remainder place when divided by of
 
 	_        [cacheLine]byte
 	mu       sync.Mutex // guards what stands below

@@ -40,7 +40,11 @@ func (h *Hold) Commit(to penstock.Offset) bool {
 
 // Advance raises the commit by n events; n is not negative. It returns false
 // when the hold was replaced: the commit does not count.
-func (h *Hold) Advance(n int) bool { return h.commit.Add(uint64(n))&replaced == 0 }
+func (h *Hold) Advance(n int) bool {
+	// The bit is that of the sign, and what was there before had it too, which is
+	// what the processor's addition leaves: one test of a register.
+	return int64(h.commit.Add(uint64(n))-uint64(n)) >= 0
+}
 
 // Lower raises low to the offset to, which is not below it and not above the
 // commit: what lies below is no longer in hands.

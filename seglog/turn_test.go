@@ -155,10 +155,65 @@ func TestJoinedLogsFollowTheModel(t *testing.T) {
 				}
 			})
 		}
+		readers.Go(func() { s.look(ctx, t) }) // ends with ctx; waited for below
 		s.run(t, rand.New(rand.NewPCG(7, uint64(n))), steps)
 		stop()
 		readers.Wait()
 		clock.Stop()
+	}
+}
+
+// look reads the ends of all logs by one look after the other.
+func (s *turns) look(ctx context.Context, t *testing.T) {
+	var look Look
+	least := make([]penstock.Offset, len(s.logs))
+	for first := 0; ctx.Err() == nil; first++ {
+		for i := range least {
+			least[i] = penstock.Offset(s.ends[i].Load())
+		}
+		look.Again()
+		for i := range s.logs {
+			i = (i + first) % len(s.logs)
+			end := s.logs[i].EndBy(&look)
+			if now := s.logs[i].End(); end < least[i] || end > now {
+				t.Errorf("log %d of %d ends at %d by a look, %d were appended before it, %d are there", i, len(s.logs), end, least[i], now)
+				return
+			}
+		}
+	}
+}
+
+// TestLookFromBeforeTheJoinIsNotUsed: turns that went by while the logs were
+// parted belong to nobody, so a look from before says nothing of a log that was
+// joined since.
+func TestLookFromBeforeTheJoinIsNotUsed(t *testing.T) {
+	clock := NewClock()
+	defer clock.Stop()
+	s := newTurns(clock, 2)
+	joinAt := func(next int) {
+		s.turn.Lock()
+		defer s.turn.Unlock()
+		s.turn.Align(next, 2)
+		for _, l := range s.logs {
+			l.Join()
+		}
+	}
+	joinAt(0)
+	s.turn.Lock()
+	s.logs[0].Put(0)
+	s.turn.Publish()
+	var look Look
+	if got := s.logs[0].EndBy(&look); got != 1 {
+		t.Fatalf("the log ends at %d, want 1", got)
+	}
+	s.turn.Lock()
+	for _, l := range s.logs {
+		l.Part()
+	}
+	s.turn.Unlock()
+	joinAt(0) // the turn of log 1 is passed over
+	if got := s.logs[1].EndBy(&look); got != 0 {
+		t.Errorf("the other log ends at %d, want 0", got)
 	}
 }
 
