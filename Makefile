@@ -47,15 +47,16 @@ slowgroup: ## 1,000,000 paced events, 8 groups, one of them 100 times slower: la
 crash: build ## the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHES=5
 	$(TOOL) ./cmd/crash -binary ../bin/penstock -for $(FOR) -crashes $(CRASHES) -seeds $(SEEDS)
 
-bench: build ## the benchmark rows of queue, stage and log; bench-docs writes docs/bench.md
-	bin/penstock bench queue stage log --json
+BENCHED = queue stage log stream
 
-bench-docs: build ## measure queue, stages and their peers on an idle machine (7 minutes), and write docs/bench.md
-	bin/penstock bench queue --json $(BENCH) >bin/queue.json
-	bin/penstock bench stage --json $(BENCH) >bin/stage.json
+bench: build ## the benchmark rows of all parts; bench-docs writes docs/bench.md
+	bin/penstock bench $(BENCHED) --json
+
+bench-docs: build ## measure all parts and their peers on an idle machine (10 minutes), and write docs/bench.md
+	for part in $(BENCHED); do bin/penstock bench $$part --json $(BENCH) >bin/$$part.json || exit 1; done
 	GOFLAGS=-buildvcs=false $(GO) -C bench run . --json $(BENCH) >bin/peers.json
 	mkdir -p docs/bench
-	cp bin/queue.json bin/stage.json bin/peers.json docs/bench/
+	cp $(BENCHED:%=bin/%.json) bin/peers.json docs/bench/
 	$(TOOL) ./cmd/benchdoc
 
 clean: ## remove bin/

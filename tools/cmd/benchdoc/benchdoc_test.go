@@ -35,7 +35,7 @@ func TestFileIsWhatItsFiguresMake(t *testing.T) {
 	if !bytes.Equal(bytes.ReplaceAll(got, []byte("\r\n"), []byte("\n")), want) {
 		t.Error("docs/bench.md is not what docs/bench/*.json make: run go -C tools run ./cmd/benchdoc")
 	}
-	for _, line := range []string{"cores", "bin/penstock bench queue --json", "## Lost", "latency/queue/parked", "watermill GoChannel", "stage/broadcast4/64B", "## Stages", "pipeline/event", "conc/stream"} {
+	for _, line := range []string{"cores", "bin/penstock bench queue --json", "## Lost", "latency/queue/parked", "watermill GoChannel", "stage/broadcast4/64B", "## Stages", "pipeline/event", "conc/stream", "## The log on disk", "`log/append/written/100B/single`", "## Streams", "`stream/"} {
 		if !bytes.Contains(want, []byte(line)) {
 			t.Errorf("no %q in the file", line)
 		}
@@ -51,9 +51,9 @@ func TestFiguresAreOfFullRuns(t *testing.T) {
 	var rows []measure.Row
 	var peers []measure.PeerRow
 	dir := filepath.Join(r.Root, "docs", "bench")
-	for _, name := range []string{"queue.json", "stage.json"} {
+	for _, name := range areas {
 		var some []measure.Row
-		if err := read(filepath.Join(dir, name), &some); err != nil {
+		if err := read(filepath.Join(dir, name+".json"), &some); err != nil {
 			t.Fatal(err)
 		}
 		rows = append(rows, some...)
@@ -146,7 +146,7 @@ func TestLossesStandFirstAndAreMarked(t *testing.T) {
 
 func TestEveryRowIsShown(t *testing.T) {
 	rows, peers := sample()
-	for _, name := range []string{"queue/produce/shared", "queue/produce/shared/64B", "queue/flow/4to4/b1", "queue/routing/hash", "queue/idle/flow", "queue/bufferqueue/consume/bounded/b1", "stage/linear/batch", "stage/broadcast4/64B"} {
+	for _, name := range []string{"queue/produce/shared", "queue/produce/shared/64B", "queue/flow/4to4/b1", "queue/routing/hash", "queue/idle/flow", "queue/bufferqueue/consume/bounded/b1", "stage/linear/batch", "stage/broadcast4/64B", "log/append/written/100B/single", "stream/a/row/that/comes/later", "stream/many/g4"} {
 		rows = append(rows, measure.Row{Name: name, Baseline: "beside " + name, Text: "T.", Published: 1.25, Machine: machine})
 	}
 	text := render(rows, peers)
@@ -217,7 +217,12 @@ func TestUnknownFiguresAreRefused(t *testing.T) {
 		}
 	}
 	write("queue.json", rows)
-	write("stage.json", rows[:1])
+	for _, name := range areas[1:] {
+		if _, err := generate(dir); err == nil {
+			t.Errorf("no %s.json: no error", name)
+		}
+		write(name+".json", rows[:1])
+	}
 	if _, err := generate(dir); err == nil {
 		t.Error("no peers: no error")
 	}

@@ -55,7 +55,7 @@ func described(p *page) {
 	p.line("")
 	p.line("## Fields of the JSON")
 	p.line("")
-	p.line("Each file is an array with an object per row: *row* in queue.json and stage.json, *peer* in peers.json. A field keeps its name and meaning; new ones may come, and one without a value may be absent. Times are nanoseconds.")
+	p.line("Each file is an array with an object per row: *row* in queue.json, stage.json, log.json and stream.json, *peer* in peers.json. A field keeps its name and meaning; new ones may come, and one without a value may be absent. Times are nanoseconds.")
 	p.line("")
 	p.head("in", "field", "meaning")
 	for _, f := range fields {

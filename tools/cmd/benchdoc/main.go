@@ -1,6 +1,6 @@
-// Command benchdoc writes docs/bench.md from docs/bench/queue.json and
-// stage.json, which "penstock bench queue --json" and "penstock bench stage
-// --json" printed, and docs/bench/peers.json, which the module bench printed:
+// Command benchdoc writes docs/bench.md from docs/bench/queue.json, stage.json,
+// log.json and stream.json, which "penstock bench queue --json" and its like
+// printed, and docs/bench/peers.json, which the module bench printed:
 //
 //	go run ./cmd/benchdoc          write the file
 //	go run ./cmd/benchdoc -check   fail if the file is not what would be written
@@ -16,10 +16,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/penstock/penstock/internal/measure"
 	"github.com/penstock/penstock/tools/internal/repo"
 )
+
+// areas are what "penstock bench" is asked for, each a file of its own.
+var areas = []string{"queue", "stage", "log", "stream"}
 
 func main() {
 	check := flag.Bool("check", false, "fail if docs/bench.md is not what would be written")
@@ -37,8 +41,8 @@ func run(check bool) error {
 	}
 	docs := filepath.Join(r.Root, "docs")
 	if !check {
-		for _, name := range []string{"queue.json", "stage.json", "peers.json"} {
-			if err := spread(filepath.Join(docs, "bench", name)); err != nil {
+		for _, name := range append(slices.Clone(areas), "peers") {
+			if err := spread(filepath.Join(docs, "bench", name+".json")); err != nil {
 				return err
 			}
 		}
@@ -87,13 +91,13 @@ func spread(file string) error {
 func generate(dir string) ([]byte, error) {
 	var rows []measure.Row
 	var peers []measure.PeerRow
-	for _, name := range []string{"queue.json", "stage.json"} {
+	for _, name := range areas {
 		var some []measure.Row
-		if err := read(filepath.Join(dir, name), &some); err != nil {
+		if err := read(filepath.Join(dir, name+".json"), &some); err != nil {
 			return nil, err
 		}
 		if len(some) == 0 {
-			return nil, errors.New(name + " holds no row")
+			return nil, errors.New(name + ".json holds no row")
 		}
 		rows = append(rows, some...)
 	}

@@ -39,16 +39,17 @@ func render(rows []measure.Row, peers []measure.PeerRow) string {
 	var p page
 	p.line("# Benchmarks")
 	p.line("")
-	p.line("This file is made from [bench/queue.json](bench/queue.json), [bench/stage.json](bench/stage.json) and [bench/peers.json](bench/peers.json) by `make bench-docs`, which runs")
+	p.line("This file is made from what is in [bench](bench/) by `make bench-docs`, which runs")
 	p.line("")
 	p.line("```")
-	p.line("bin/penstock bench queue --json > docs/bench/queue.json")
-	p.line("bin/penstock bench stage --json > docs/bench/stage.json")
+	for _, name := range areas {
+		p.line("bin/penstock bench %s --json > docs/bench/%s.json", name, name)
+	}
 	p.line("go -C bench run . -json > docs/bench/peers.json")
 	p.line("go -C tools run ./cmd/benchdoc")
 	p.line("```")
 	p.line("")
-	p.line("Do not edit it. To see figures of your machine, run the first three; `penstock bench --help` and [bench](../bench/doc.go) say more.")
+	p.line("Do not edit it. To see figures of your machine, run all but the last; `penstock bench --help` and [bench](../bench/doc.go) say more.")
 	p.line("")
 	machines(&p, rows, peers)
 	p.line("")
@@ -169,12 +170,14 @@ func sections(p *page, rows []measure.Row) {
 		{"Routing", "queue/routing/", "Beside the same topic that deals events in turn. *published* is BufferQueue's own ratio of the same kind."},
 		{"Waiting consumers", "queue/idle/", ""},
 		{"Stages", "stage/", "Whole graphs from start to end, beside what one writes by hand for the same work. Demand 1000 and 750, so batches of 250; min500 has demand 1000 and 500. An event is one of the source's."},
+		{"The log on disk", "log/", "Beside the least that one can do with the same frames; *ours* in brackets is how the log wrote, which it chooses by the name of the file system and the size of the frames ([ADR 0088](adr/0088-stores.md))."},
+		{"Streams", "stream/", "From a queue to the handlers of subscriptions; an event counts for each that it is delivered to."},
 		{"BufferQueue's own shapes", "queue/bufferqueue/", "*published* is the ratio of BufferQueue to its channel as its authors published it: .NET 10, Apple M2 Max, 12 cores. Another machine and another channel: it tells what was reached there, no more."},
 	} {
 		var in []measure.Row
 		published := false
 		for _, r := range rows {
-			if _, suffix := split(r.Name); strings.HasPrefix(r.Name, s.prefix) && (suffix == "" || s.prefix == "stage/" || s.prefix == "queue/produce/" && strings.Contains(r.Name, "/shared/")) {
+			if _, suffix := split(r.Name); strings.HasPrefix(r.Name, s.prefix) && (suffix == "" || !strings.HasPrefix(s.prefix, "queue/") || s.prefix == "queue/produce/" && strings.Contains(r.Name, "/shared/")) {
 				in = append(in, r)
 				published = published || r.Published > 0
 			}
@@ -230,7 +233,7 @@ func latencies(p *page, rows []measure.Row) {
 			begun = true
 			p.line("## Latency")
 			p.line("")
-			p.line("One event per millisecond, from before Produce to the consumer, in microseconds.")
+			p.line("One event per millisecond, from before the call that hands it over to the consumer, or on disk to the end of that call, in microseconds.")
 			p.line("")
 			p.head("row", "percentile", "penstock", "beside", "", "ratio", "min..max", "goal", "")
 		}

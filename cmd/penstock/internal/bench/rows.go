@@ -31,23 +31,23 @@ var rows = slices.Concat(
 // the untimed pass every record is compared.
 var logRows = []row{
 	{
-		name: "log/append/written/100B/single", baseline: "pwrite", events: 500, open: appendRow(writtenLevel, 100, 1),
+		name: "log/append/written/100B/single", baseline: "pwrite", events: 500, open: appendRow(writtenLevel, 100, 1), goal: measure.Goal{Goal: 12},
 		text: "In the clock, 500 times: make a frame of one record of 100 B, append it, wait until it is written. Baseline: copy, checksum, pwrite.",
 	},
 	{
-		name: "log/append/written/1KB/b100", baseline: "pwrite", events: 5_000, open: appendRow(writtenLevel, 1024, 100),
+		name: "log/append/written/1KB/b100", baseline: "pwrite", events: 5_000, open: appendRow(writtenLevel, 1024, 100), goal: measure.Goal{Goal: 0.9},
 		text: "Frames of 100 records of 1 KiB, 50 of them; each is waited for. Baseline: copy, checksum, pwrite.",
 	},
 	{
-		name: "log/append/synced/100B/b100", baseline: "pwrite and fdatasync", events: 2_000, open: appendRow(syncedLevel, 100, 100),
+		name: "log/append/synced/100B/b100", baseline: "pwrite and fdatasync", events: 2_000, open: appendRow(syncedLevel, 100, 100), goal: measure.Goal{Must: 0.8, Goal: 0.85},
 		text: "Frames of 100 records of 100 B, 20 of them; each is waited for until it is synced. Baseline: copy, checksum, pwrite, fdatasync (a full sync where there is none).",
 	},
 	{
-		name: "log/append/synced/100B/w64", baseline: "the same log, one writer", events: 512, open: appendWriters(64),
+		name: "log/append/synced/100B/w64", baseline: "the same log, one writer", events: 512, open: appendWriters(64), goal: measure.Goal{Goal: 10},
 		text: "64 goroutines append 8 frames of one record each, and wait for each. Baseline: the same log, one goroutine, 16 frames.",
 	},
 	{
-		name: "log/read/100B", baseline: "scan with checksums", events: 100_000, open: readRow,
+		name: "log/read/100B", baseline: "scan with checksums", events: 100_000, open: readRow, goal: measure.Goal{Must: 0.75, Goal: 0.8},
 		text: "100,000 records in frames of 100, written before the clock; in it one Reader reads them all, checksums included. Baseline: the same frames read in pieces of 256 KiB, each frame's checksum compared.",
 	},
 	{
