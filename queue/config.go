@@ -68,11 +68,21 @@ type Config[T any] struct {
 	// alone is larger is refused with [penstock.ErrTooLarge]. A topic on disk
 	// reads at Open what its groups have not committed, to know its size.
 	CapacityBytes penstock.Bytes
+	// CapacityDisk bounds what the segment files of a topic on disk take, those
+	// of all partitions together, with the disk space that the active ones have in
+	// advance and what is claimed for the next ones; 0 is unbounded. Room comes
+	// back when every group has committed all events of a segment, whose file is
+	// deleted then. It holds two segments per partition at the least, and excludes
+	// SegmentEvents and the Retain fields, whose segments would make no room.
+	// Positions of groups, retry logs and files that somebody still reads are not
+	// counted. A topic that takes more when it is opened accepts nothing until it
+	// takes less.
+	CapacityDisk penstock.Bytes
 	// MaxEvent is the largest event that is accepted, measured in the same way;
 	// 0 is no limit. A request with a larger one is refused whole, with
 	// [penstock.ErrTooLarge], before anything of it was admitted or routed.
 	MaxEvent penstock.Bytes
-	// WhenFull says what producers do when Capacity or CapacityBytes is used
+	// WhenFull says what producers do when one of these capacities is used
 	// up: Wait, the default, Fail or DropOldest.
 	WhenFull WhenFull
 	// SegmentSize is the number of events per piece of memory, of 1 GiB at
@@ -215,6 +225,10 @@ func (c *Config[T]) validateStorage() error {
 		return &penstock.FieldError{Field: "Durability", Reason: c.Durability.String() + " needs Dir"}
 	case c.Dir == "" && c.SegmentBytes != 0:
 		return diskOnly("SegmentBytes")
+	case c.Dir == "" && c.CapacityDisk != 0:
+		return diskOnly("CapacityDisk")
+	case c.CapacityDisk > 0 && (c.RetainSegments > 0 || c.limits() != segfile.Limits{}):
+		return &penstock.FieldError{Field: "CapacityDisk", Reason: "excludes RetainSegments, RetainAge, RetainBytes and RetainEvents: what they keep would make no room"}
 	case c.Dir == "" && c.SegmentEvents != 0:
 		return diskOnly("SegmentEvents")
 	case c.Dir == "" && c.RetainSegments != 0:

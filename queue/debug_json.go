@@ -33,6 +33,8 @@ type (
 		Capacity         int             `json:"capacity"`
 		CapacityBytes    int64           `json:"capacity_bytes"`
 		UsedBytes        int64           `json:"used_bytes"`
+		CapacityDisk     int64           `json:"capacity_disk"`
+		UsedDisk         int64           `json:"used_disk"`
 		Produced         uint64          `json:"produced"`
 		Refused          uint64          `json:"refused"`
 		Retained         uint64          `json:"retained"`
@@ -176,6 +178,7 @@ func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
 		Name: s.Name, Copy: copies, Storage: s.Storage, AgeSeconds: s.Age.Seconds(),
 		State: s.State.String(), Severity: s.State.Severity().String(), Why: s.Why, WhenFull: s.WhenFull.String(),
 		Capacity: s.Capacity, CapacityBytes: int64(s.CapacityBytes), UsedBytes: int64(s.UsedBytes),
+		CapacityDisk: int64(s.CapacityDisk), UsedDisk: int64(s.UsedDisk),
 		Produced: s.Produced, Refused: s.Refused, Retained: s.Retained, WaitingProducers: s.WaitingProducers, KeyPanics: s.KeyPanics, SizePanics: s.SizePanics, DiskFull: s.DiskFull,
 		Skipped: s.Skipped, Expired: s.Expired, ForgottenGroups: s.Forgotten,
 		InPerSecond: debugpage.Finite(s.In), OutPerSecond: debugpage.Finite(s.Out), RateSeconds: s.Over.Seconds(),

@@ -39,6 +39,8 @@ var metrics = []metric{
 		return debugpage.One(float64(s.UsedBytes))
 	}),
 	topicMetric("capacity_bytes", "gauge", "Limit of the used bytes. Not there when unbounded.", func(s *Stats) []debugpage.Value { return debugpage.Known(float64(s.CapacityBytes)) }),
+	topicMetric("used_disk_bytes", "gauge", "What the segment files take and have claimed. Not there in memory.", func(s *Stats) []debugpage.Value { return debugpage.Known(float64(s.UsedDisk)) }),
+	topicMetric("capacity_disk_bytes", "gauge", "Limit of what the segment files take. Not there when unbounded.", func(s *Stats) []debugpage.Value { return debugpage.Known(float64(s.CapacityDisk)) }),
 	topicMetric("waiting_producers", "gauge", "Requests of producers in line for capacity.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.WaitingProducers)) }),
 	topicMetric("key_panics_total", "counter", "Looks at events on which Config.Key panicked.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.KeyPanics)) }),
 	topicMetric("size_panics_total", "counter", "Looks at events on which Config.Size panicked in a run.", func(s *Stats) []debugpage.Value { return debugpage.One(float64(s.SizePanics)) }),

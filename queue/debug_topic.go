@@ -68,6 +68,9 @@ func (v *debugView) writeCapacity(m debugpage.Markup, s *Stats) {
 		limit = "of " + debugpage.Grouped(uint64(s.Capacity)) + ", " + s.WhenFull.String() + " when full"
 	}
 	gauge("not committed by all", debugpage.Grouped(s.Retained)+" "+limit, float64(s.Retained), float64(s.Capacity))
+	if s.CapacityDisk > 0 {
+		gauge("disk used", debugpage.Size(s.UsedDisk)+" of "+debugpage.Size(s.CapacityDisk), float64(s.UsedDisk), float64(s.CapacityDisk))
+	}
 	if s.CapacityBytes > 0 {
 		gauge("bytes used", debugpage.Size(s.UsedBytes)+" of "+debugpage.Size(s.CapacityBytes), float64(s.UsedBytes), float64(s.CapacityBytes))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/segfile"
 )
 
 const (
@@ -65,6 +66,12 @@ func (t *Topic[T]) acquireDropping(ctx context.Context, n int, bytes penstock.By
 // the oldest one, fewer when it has not so many. It returns false when no
 // partition holds any.
 func (e *fileEngine[T]) drop(n int) bool {
+	return e.dropTo(func(_ *segfile.Partition, from penstock.Offset) penstock.Offset { return from + penstock.Offset(n) })
+}
+
+// dropTo is drop up to the offset that end gives for the partition and its
+// oldest event.
+func (e *fileEngine[T]) dropTo(end func(p *segfile.Partition, from penstock.Offset) penstock.Offset) bool {
 	t := e.topic
 	t.groupsMu.Lock()
 	defer t.groupsMu.Unlock()
@@ -83,7 +90,10 @@ func (e *fileEngine[T]) drop(n int) bool {
 		return false
 	}
 	from := max(p.marks.Committed(), p.file.earliest())
-	to := min(from+penstock.Offset(n), p.end())
+	to := min(end(p.file.log, from), p.end())
+	if to <= from {
+		return false
+	}
 	if err := e.expire(p, to, true); err != nil {
 		t.logger.Warn("where a group was moved to is not stored", "partition", p.index, "err", err)
 	}

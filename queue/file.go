@@ -30,6 +30,7 @@ type fileEngine[T any] struct {
 	requests sync.Pool         // of *request
 	full     atomic.Bool       // an append has failed on a full disk since the last reclaim
 	keeper   keeper[T]
+	line     *diskLine // nil without Config.CapacityDisk
 
 	producersMu sync.Mutex
 	producers   map[uint32]*Producer[T] // by number
@@ -44,13 +45,16 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 	log, err := segfile.OpenContext(ctx, segfile.Config{
 		FS: c.fs, Dir: c.Dir, Topic: c.Name, Partitions: c.Partitions, Router: router, Codec: c.Codec.ID(),
 		SegmentBytes: c.SegmentBytes, SegmentEvents: c.SegmentEvents, Durability: c.Durability, SyncEvery: c.SyncEvery,
-		PassOver: c.HardRetention, StampPositions: c.GroupTTL > 0, Logger: c.Logger,
+		CapacityDisk: c.CapacityDisk, PassOver: c.HardRetention, StampPositions: c.GroupTTL > 0, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	e := &fileEngine[T]{topic: t, codec: c.Codec, log: log, parked: make(map[string][]*seglog.Hold)}
 	e.requests.New = func() any { return new(request) }
+	if c.CapacityDisk > 0 {
+		e.line = newDiskLine()
+	}
 	for i, p := range t.parts {
 		part := log.Partition(i)
 		p.file = &filePartition[T]{topic: t, log: part}
@@ -231,9 +235,9 @@ func (e *keptCapacity) Error() string {
 }
 func (e *keptCapacity) Unwrap() error { return e.err }
 
-// append is tryAppend that gives back what is consumed before it says that the
+// appendOnce is tryAppend that gives back what is consumed before it says that the
 // disk is full: a sweep is due only now and then while there is room (QC-66).
-func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, m *measured, pl *plan, receipt *Receipt) error {
+func (e *fileEngine[T]) appendOnce(ctx context.Context, values []T, metas []penstock.Meta, m *measured, pl *plan, receipt *Receipt) error {
 	if e.full.Load() {
 		e.reclaim()
 	}

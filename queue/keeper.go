@@ -45,8 +45,8 @@ func (c *Config[T]) validateRetention() error {
 		return &penstock.FieldError{Field: "HardRetention", Reason: "there is nothing to enforce: RetainAge, RetainBytes and RetainEvents are 0 and WhenFull is not DropOldest"}
 	case c.WhenFull == DropOldest && !c.HardRetention:
 		return &penstock.FieldError{Field: "WhenFull", Reason: "drop_oldest passes groups that have not committed, which needs HardRetention and Dir"}
-	case c.WhenFull == DropOldest && c.Capacity == 0 && c.CapacityBytes == 0:
-		return &penstock.FieldError{Field: "WhenFull", Reason: "drop_oldest needs Capacity or CapacityBytes"}
+	case c.WhenFull == DropOldest && c.Capacity == 0 && c.CapacityBytes == 0 && c.CapacityDisk == 0:
+		return &penstock.FieldError{Field: "WhenFull", Reason: "drop_oldest needs Capacity, CapacityBytes or CapacityDisk"}
 	}
 	return nil
 }

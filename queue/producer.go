@@ -144,13 +144,26 @@ func (p *Producer[T]) take(ctx context.Context, sequence uint64, values []T, met
 	if last := p.Last(); sequence < max(last, 1) || sequence > last+1 {
 		return Ack{}, &SequenceError{Producer: p.id, Sequence: sequence, Last: last}
 	}
-	ack, err := p.append(ctx, tag, values, metas)
+	ack, err := p.appendBounded(ctx, tag, values, metas)
 	if errors.Is(err, penstock.ErrDiskFull) { // a repetition, after what is consumed has made room
 		t.disk.reclaim()
 		if ack, err = p.append(ctx, tag, values, metas); errors.Is(err, penstock.ErrDiskFull) {
 			t.disk.full.Store(true)
 		}
 	}
+	return ack, err
+}
+
+// appendBounded is append that waits for disk space, if the topic is bounded in
+// it. What was appended is not appended again.
+func (p *Producer[T]) appendBounded(ctx context.Context, tag penstock.ProducerTag, values []T, metas []penstock.Meta) (ack Ack, err error) {
+	if p.topic.disk.line == nil {
+		return p.append(ctx, tag, values, metas)
+	}
+	err = p.topic.disk.bounded(ctx, len(values), func() (err error) {
+		ack, err = p.append(ctx, tag, values, metas)
+		return err
+	})
 	return ack, err
 }
 

@@ -23,6 +23,8 @@ type Stats struct {
 	Refused       uint64         // not accepted, for want of capacity, since Open
 	Retained      uint64         // that some group has not committed; all kept ones without a group
 	UsedBytes     penstock.Bytes // of CapacityBytes; 0 when that is
+	CapacityDisk  penstock.Bytes // 0 when unbounded
+	UsedDisk      penstock.Bytes // what the segment files take and have claimed; 0 in memory
 	WhenFull      WhenFull
 
 	// Skipped are the events past which limits have moved groups since Open,
@@ -159,6 +161,10 @@ func (t *Topic[T]) Stats() Stats {
 	}
 	if t.disk != nil {
 		s.Storage, s.DiskFull = "disk", t.disk.full.Load()
+		s.CapacityDisk, s.UsedDisk = t.config.CapacityDisk, t.disk.log.DiskBytes()
+		if t.disk.line != nil {
+			s.WaitingProducers += int(t.disk.line.waiting.Load())
+		}
 	}
 	groups, stored := t.knownGroups()
 	s.Groups, s.Stored = make([]GroupStats, len(groups)), stored

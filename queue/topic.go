@@ -188,6 +188,9 @@ func (t *Topic[T]) close() error {
 	if t.budget != nil {
 		t.budget.Close()
 	}
+	if t.disk != nil && t.disk.line != nil {
+		close(t.disk.line.closed)
+	}
 	t.groupsMu.Lock()
 	groups := t.groups
 	t.groups = nil

@@ -136,11 +136,12 @@ func (p *Partition) Append(ctx context.Context, f *Frame) (Receipt, error) {
 	}
 	if !p.busy && p.cfg.Durability == penstock.Written {
 		p.busy = true
-		p.giveRoomLocked(f.room) // it does not wait
+		size := f.room
+		p.roomEndsLocked(size, false) // it does not wait
 		f.roomIn, f.room = nil, 0
 		p.mu.Unlock()
 		r.first, r.err = p.commitOne(f)
-		p.handOn()
+		p.handOn(size)
 		return r, nil
 	}
 	r.g, r.i = p.collectLocked(f)
@@ -172,9 +173,13 @@ func (p *Partition) collectLocked(f *Frame) (*group, int) {
 	return g, len(g.frames) - 1
 }
 
-// handOn gives the baton to a committer when there is work, else back.
-func (p *Partition) handOn() {
+// handOn gives the baton to a committer when there is work, else back; and the
+// room of a frame that was written without one.
+func (p *Partition) handOn(room int64) {
 	p.mu.Lock()
+	if room > 0 {
+		p.roomEndsLocked(room, true)
+	}
 	if len(p.queue) == 0 && len(p.tasks) == 0 {
 		p.busy = false
 		p.armLocked()

@@ -57,7 +57,7 @@ func (p *Partition) onTimer() {
 			p.cfg.Logger.Warn("no barrier frame", "topic", p.cfg.Topic, "partition", p.id, "err", err)
 		}
 		p.bg.Done()
-		p.handOn()
+		p.handOn(0)
 	}
 	p.syncInBackground(true)
 	p.mu.Lock()

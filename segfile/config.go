@@ -58,6 +58,17 @@ type Config struct {
 	// partition; [Partition.Append] blocks above it. 0 = 16 MiB.
 	MaxPending penstock.Bytes
 
+	// CapacityDisk bounds what the segment files of all partitions take on disk,
+	// the space that is allocated in advance among it; 0 is no bound. While a
+	// further segment would exceed it, appends are refused with
+	// [penstock.ErrFull], before anything is appended, also when the active
+	// segment has some room left; [Partition.Trim] makes room. It must hold two
+	// segments per partition, excludes SegmentEvents, and lowers MaxPending to
+	// half of what a segment has for frames. A log that takes more when it is
+	// opened takes no appends until it takes less. Files that a reader still has
+	// open and was trimmed are not counted any more.
+	CapacityDisk penstock.Bytes
+
 	// PassOver opens a group whose position lies below the first event kept, as a
 	// trim leaves it that waits for no group: [Cursor.Pass] moves it. Without it
 	// such a group is refused with [penstock.ErrOffsetOutOfRange].
@@ -82,6 +93,7 @@ func (c *Config) validate() error {
 		{"SegmentEvents", int64(c.SegmentEvents)}, {"SyncEvery.Interval", int64(c.SyncEvery.Interval)},
 		{"SyncEvery.Events", int64(c.SyncEvery.Events)}, {"SyncEvery.Bytes", int64(c.SyncEvery.Bytes)},
 		{"MaxFrame", int64(c.MaxFrame)}, {"MaxPending", int64(c.MaxPending)},
+		{"CapacityDisk", int64(c.CapacityDisk)},
 	} {
 		if f.value < 0 {
 			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is negative", f.value)}
@@ -128,6 +140,9 @@ func (c *Config) fill() {
 	if c.MaxPending == 0 {
 		c.MaxPending = defaultMaxPending
 	}
+	if c.CapacityDisk > 0 {
+		c.MaxPending = min(c.MaxPending, frameRoom(c.SegmentBytes)/2)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -158,6 +173,13 @@ func (c *Config) limits() error {
 	}
 	if c.WritePath == WriteMapping && c.Durability != penstock.Written {
 		return &penstock.FieldError{Field: "WritePath", Reason: fmt.Sprintf("mapping needs level written, not %v: a sync costs more than what a mapping saves", c.Durability)}
+	}
+	switch least := 2 * penstock.Bytes(c.Partitions) * c.SegmentBytes; {
+	case c.CapacityDisk == 0:
+	case c.CapacityDisk < least:
+		return &penstock.FieldError{Field: "CapacityDisk", Reason: fmt.Sprintf("%v, and two segments of %v in each of %d partitions take %v", c.CapacityDisk, c.SegmentBytes, c.Partitions, least)}
+	case c.SegmentEvents > 0:
+		return &penstock.FieldError{Field: "CapacityDisk", Reason: "excludes SegmentEvents: nobody knows how many segments a request takes then"}
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ type Log struct {
 	// that were not.
 	mapped   bool
 	mapAfter int
+	disk     diskUse
 	full     atomic.Bool // some partition found no room since a segment was last begun
 
 	closeOnce sync.Once
@@ -145,6 +146,7 @@ func (l *Log) open(ctx context.Context) error {
 		l.parts = append(l.parts, p)
 		l.report = append(l.report, report)
 	}
+	l.countDisk()
 	return nil
 }
 

@@ -61,6 +61,7 @@ type Partition struct {
 	starved bool // the last roll found the disk full: a trim may take the active segment
 
 	unmapped bool // w.piece.off
+	claimed  bool // there is room for the next segment; see capacity.go
 
 	unneeded  penstock.Offset // the highest offset that Trim was given
 	timer     *time.Timer
@@ -70,6 +71,7 @@ type Partition struct {
 	cursors   map[string]*Cursor
 	groups    map[string]stored // known on disk
 	garbage   []string          // segments that could not be removed yet
+	rubbish   map[string]int64  // what is counted of them
 	trimmed   []*segment        // removed ones that readers had open at the last trim
 	counts    counts
 	times     timeTable
@@ -216,7 +218,7 @@ func (p *Partition) do(fn func() error, last bool) error {
 		p.busy = true
 		p.mu.Unlock()
 		err := fn()
-		p.handOn()
+		p.handOn(0)
 		return err
 	}
 	t := &task{run: fn, last: last, done: make(chan struct{})}
@@ -241,6 +243,9 @@ func (p *Partition) work() {
 		p.mu.Unlock()
 		if g != nil {
 			p.commit(g)
+			p.mu.Lock()
+			p.roomEndsLocked(g.bytes, true)
+			p.mu.Unlock()
 			continue
 		}
 		t.err = t.run()
@@ -262,6 +267,6 @@ func (p *Partition) nextLocked() (*group, *task) {
 	g := p.queue[0]
 	p.queue[0] = nil
 	p.queue = p.queue[1:]
-	p.giveRoomLocked(g.bytes)
+	p.roomEndsLocked(g.bytes, false)
 	return g, nil
 }

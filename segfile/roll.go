@@ -21,6 +21,12 @@ type spare struct {
 // disk space is allocated first: when the disk is full, everything stays as it
 // was. It needs the baton.
 func (p *Partition) roll() error {
+	p.mu.Lock()
+	err := p.claimLocked()
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	f, size, err := p.takeSpare()
 	if errors.Is(err, vfs.ErrNoSpace) && p.makeRoom() {
 		f, size, err = p.takeSpare()
@@ -89,6 +95,7 @@ func (p *Partition) begun(seg *segment, f vfs.File) {
 	p.w.refreshed = headerSize
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	seg.disk, p.claimed = int64(p.cfg.SegmentBytes), false // what was claimed
 	m := mark{seg: seg, pos: headerSize, end: seg.hdr.base}
 	p.written, p.safe = m, m
 	p.segs = append(p.segs, seg)
@@ -163,6 +170,8 @@ func (p *Partition) seal() error {
 	if err := p.w.file.Truncate(m.pos); err != nil {
 		return p.stop(writeError(fmt.Errorf("seal %s: %w", segmentName(seg.hdr.base), err)))
 	}
+	p.log.disk.give(seg.disk - m.pos)
+	seg.disk = m.pos
 	p.publish(m)
 	p.w.file, p.w.index = nil, nil
 	if err := seg.release(); err != nil {
@@ -182,6 +191,10 @@ func (p *Partition) prepareSpare() {
 	if p.spare.file != nil || p.spare.busy != nil || p.closing || p.broken != nil {
 		return
 	}
+	if !p.claimed && !p.log.disk.take(int64(p.cfg.SegmentBytes)) {
+		return // the next frame asks for it
+	}
+	p.claimed = true
 	done := make(chan struct{})
 	p.spare.busy = done
 	p.bg.Add(1)

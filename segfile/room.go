@@ -52,6 +52,11 @@ func (p *Partition) reserveLocked(ctx context.Context, f *Frame) error {
 	if err := p.waitLocked(ctx, size); err != nil {
 		return err
 	}
+	if p.log.disk.limit > 0 {
+		if err := p.claimLocked(); err != nil {
+			return err
+		}
+	}
 	p.pending += size
 	f.roomIn, f.room = p, size
 	return nil

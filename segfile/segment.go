@@ -156,6 +156,7 @@ type segment struct {
 	hdr   segmentHeader
 	seed  uint32
 	found int64 // bytes of the file when the log was opened
+	disk  int64 // what is counted of it; of the baton's holder
 	end   atomic.Uint64
 	limit atomic.Int64
 	// newest is when the last event was appended, or the segment sealed, in Unix

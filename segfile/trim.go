@@ -122,7 +122,12 @@ func (p *Partition) moveStart(start penstock.Offset, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.segs[:n] {
-		p.garbage = append(p.garbage, filepath.Base(s.path))
+		name := filepath.Base(s.path)
+		p.garbage = append(p.garbage, name)
+		if p.rubbish == nil {
+			p.rubbish = map[string]int64{}
+		}
+		p.rubbish[name] = s.disk
 	}
 	p.trimmed = slices.DeleteFunc(append(p.trimmed, p.segs[:n]...), (*segment).retire)
 	p.segs = append([]*segment(nil), p.segs[n:]...)
@@ -142,7 +147,13 @@ func (p *Partition) removeGarbage() error {
 		err := p.cfg.FS.Remove(filepath.Join(p.dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			left, failed = append(left, name), err
+			continue
 		}
+		p.mu.Lock()
+		size := p.rubbish[name]
+		delete(p.rubbish, name)
+		p.mu.Unlock()
+		p.log.disk.give(size)
 	}
 	if len(left) < len(names) {
 		if err := p.syncDirectory(); err != nil {
