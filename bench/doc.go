@@ -1,6 +1,6 @@
 // Command bench compares package queue with other queues for Go that live in
-// one process, package stage with pipeline libraries, and both with what one
-// writes by hand:
+// one process, package stage with pipeline libraries, package segfile with other
+// logs on disk, and the first two with what one writes by hand:
 //
 //	go -C bench run .            a table
 //	go -C bench run . -json      the same as JSON, a row per workload and peer
@@ -24,6 +24,10 @@
 //
 // The workloads of pipelines run one from its start to its end per iteration,
 // with 16 times as many events; pipelines.go holds them.
+//
+// Those of logs append to a log on disk, in a directory for temporary files, and
+// read from it; logs.go holds them. What was read is deleted after the clock, as
+// far as a log can.
 //
 // # What is checked
 //

@@ -38,8 +38,14 @@ func TestEveryPeerDoesEveryWorkload(t *testing.T) {
 		"fanout4":   without(recycled.name),
 		"keyed":     without(recycled.name),
 
-		"pipeline/event": {"penstock", "chan", "conc/stream", "ro"},
-		"pipeline/b250":  {"penstock", "chan of fresh batches", "chan of recycled batches", "conc/stream", "ro"},
+		"pipeline/event":         {"penstock", "chan", "conc/stream", "ro"},
+		"log/append/b1":          {"penstock", "tidwall/wal"},
+		"log/append/b100":        {"penstock", "tidwall/wal"},
+		"log/append/synced/b1":   {"penstock", "tidwall/wal", "hashicorp/raft-wal"},
+		"log/append/synced/b100": {"penstock", "tidwall/wal", "hashicorp/raft-wal"},
+		"log/read":               {"penstock", "tidwall/wal", "hashicorp/raft-wal"},
+
+		"pipeline/b250": {"penstock", "chan of fresh batches", "chan of recycled batches", "conc/stream", "ro"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, progress bytes.Buffer

@@ -27,6 +27,10 @@ type peer struct {
 	// partitions, by partitionOf. Nil: a queue per partition stands in.
 	keyed func(partitions, capacity int) (*conn, error)
 
+	// log opens a log on disk in an empty directory, whose appends are synced or
+	// only handed to the system. Nil, nil: it has no such appends.
+	log func(dir string, synced bool) (*logConn, error)
+
 	// pipe and pipeBatch run a whole pipeline, of those in pipelines.
 	pipe, pipeBatch pipe
 }

@@ -25,12 +25,16 @@ type workload struct {
 	// side opens a peer for the workload. Nil, nil: it cannot do it.
 	side  func(p peer, events int) (*contestant, error)
 	pipes bool // it is for pipelines
+	disk  bool // it is for logs on disk
 }
 
 // contestants are penstock and the peers of a workload.
 func (w workload) contestants(peers []peer) []peer {
 	if w.pipes {
 		return append([]peer{staged}, pipelines...)
+	}
+	if w.disk {
+		return append([]peer{logged}, logs...)
 	}
 	return append([]peer{ours}, peers...)
 }
@@ -79,6 +83,28 @@ var workloads = []workload{
 		name: "pipeline/b250", text: "The same in batches of 250, penstock's default, for those that can move slices: the function changes a batch, the sink looks at each.",
 		goals: map[string]float64{"chan of recycled batches": 0.55},
 		side:  pipeSide(true), pipes: true,
+	},
+	{
+		name: "log/append/b1", text: "1024 records of 100 B are appended by one goroutine, one per call, without a sync, and read back after the clock.",
+		side: logAppendSide(false, 1, 8), disk: true,
+	},
+	{
+		name: "log/append/b100", text: "8192 records of 100 B in calls of 100, without a sync.",
+		goals: map[string]float64{"tidwall/wal": 8},
+		side:  logAppendSide(false, 100, 1), disk: true,
+	},
+	{
+		name: "log/append/synced/b1", text: "64 records of 100 B, one per call, each synced before the call returns.",
+		side: logAppendSide(true, 1, 128), disk: true,
+	},
+	{
+		name: "log/append/synced/b100", text: "1024 records of 100 B in calls of 100, each call synced before it returns.",
+		goals: map[string]float64{"hashicorp/raft-wal": 1.6},
+		side:  logAppendSide(true, 100, 8), disk: true,
+	},
+	{
+		name: "log/read", text: "32,768 records of 100 B, appended in calls of 100 before the clock, are read one after the other from the first on.",
+		side: logReadSide, disk: true,
 	},
 }
 

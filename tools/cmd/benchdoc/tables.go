@@ -51,7 +51,7 @@ func variants(p *page, rows []measure.Row) {
 
 // comparison shows every workload with its peers, the fastest first.
 func comparison(p *page, peers []measure.PeerRow) {
-	p.line("## Beside other queues and pipelines")
+	p.line("## Beside other queues, pipelines and logs")
 	p.line("")
 	p.line("All of them in one process, in turn in every round, each set up as its documentation says; [bench](../bench/doc.go) holds the code. Sorted by time.")
 	p.line("")
@@ -103,7 +103,7 @@ func comparison(p *page, peers []measure.PeerRow) {
 }
 
 // notCompared names what a reader may miss, and why it is missing.
-const notCompared = "Not compared: go-disruptor of github.com/smarty, which the module proxy did not serve when this was written; LMAX's Disruptor, which needs a JVM; Benthos, which is a stream processor that is configured, and no library that a function per event is handed to; of pipeline libraries rill, go-streams, RxGo and deliveryhero/pipeline, which the module proxy did not serve."
+const notCompared = "Not compared: go-disruptor of github.com/smarty, which the module proxy did not serve when this was written; LMAX's Disruptor, which needs a JVM; Benthos, which is a stream processor that is configured, and no library that a function per event is handed to; of pipeline libraries rill, go-streams, RxGo and deliveryhero/pipeline, which the module proxy did not serve; of logs the file store of JetStream, which is reached through a server and its client only."
 
 // explained says what each row does. Variants of a row say the same.
 func explained(p *page, rows []measure.Row) {
