@@ -100,8 +100,9 @@ func finished(ctx context.Context, err error) error {
 // callback of the producer must not call it.
 //
 // The producer's graph has to run, and Fold gets what is emitted from then on,
-// as one more subscriber; a stage that belongs to no graph is run by Fold, in a
-// graph of its own.
+// as one more subscriber. It does not keep that graph going: when the last sink of
+// the graph has ended, the producer ends, normally. A stage that belongs to no
+// graph is run by Fold, in a graph of its own.
 func Fold[T, A any](ctx context.Context, from Outleter[T], zero A, f func(A, T) A, opts ...SubOption) (A, error) {
 	sink := taker("fold", func(in []T) (int, bool) {
 		for _, v := range in {

@@ -10,12 +10,13 @@
 //
 // Open demand is what a consumer has asked for and not yet processed. A
 // subscription begins by asking for max events. What arrives goes to the
-// callback in batches of max - min. After each batch, when open demand has
-// fallen to min or below, the consumer asks for as many as bring it back to
-// max. With the defaults, 1000 and 750, that is 1000 once and then 250 after
-// each batch of 250: producer and consumer work at the same time, and no more
-// than 1000 events are ever on their way. Use a small max, down to 1, when an
-// event is expensive to process, and a large one when events are cheap.
+// callback in batches of max - min; such a batch is called a chunk where it has
+// to be told from batches that an operator makes of events. After each, when
+// open demand has fallen to min or below, the consumer asks for as many as bring
+// it back to max. With the defaults, 1000 and 750, that is 1000 once and then
+// 250 after each batch of 250: producer and consumer work at the same time, and
+// no more than 1000 events are ever on their way. Use a small max, down to 1,
+// when an event is expensive to process, and a large one when events are cheap.
 //
 // A source may emit more than it was asked for: its buffer keeps the surplus
 // (10,000 events), later demand is met from there first, and when the buffer is
@@ -52,7 +53,8 @@
 // event leaves a stage in one of four ways: it is delivered, a callback takes
 // it and emits something else or nothing, it is discarded, or it is counted as
 // undelivered because its consumer left; [Graph.Stats] has the counts, and they
-// add up.
+// add up. An operator that holds events emits them first, in its own time and
+// as they are asked for; only then its limited time begins.
 //
 // # Invariants
 //

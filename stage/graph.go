@@ -19,9 +19,10 @@ import (
 // runs once. All methods are safe for concurrent use; Connect comes before the
 // start.
 //
-// A graph ends when all its stages have. Once the last sink has ended, nothing
-// can be delivered any more: then the graph ends the stages that remain and
-// cancels the callbacks' context. A stage that waits for a subscription (see
+// A graph ends when all its stages have. Once the last of its sinks has ended,
+// nothing can be delivered any more, but to consumers of other graphs, which do
+// not count: then the graph ends the stages that remain, discards what they hold
+// and cancels the callbacks' context. A stage that waits for a subscription (see
 // [Mode]) goes on until the graph drains. One
 // stage's failure ends the stages after it by their cancel modes, and no others
 // (ADR 0024, 0046).

@@ -108,8 +108,9 @@ func (c *callContext) Value(key any) any {
 }
 
 // Origin returns the subscription that the batch in hands came by, from the
-// context that a callback of a gate or a sink was given. It is nil in other
-// callbacks and for other contexts.
+// context that a callback of a gate or a sink was given, or a child of [Slots] or
+// a call of a [Pool]. It is nil in calls of [MapConcurrent] and its like, in other
+// callbacks, and for other contexts.
 func Origin(ctx context.Context) *Subscription {
 	s, _ := ctx.Value(originKey{}).(*Subscription)
 	return s

@@ -40,7 +40,7 @@ func MergeConcat[T any](g *Graph, name string, from ...Outleter[T]) *Gate[T, T] 
 // than the max of its subscription.
 //
 // Invariants: lines are in the order of the subscriptions; left > 0 events may
-// follow of the line at at; held is the sum of their events.
+// follow of the line at at; kept is the sum of their events.
 type interleaver[T any] struct {
 	passive[T]
 	in    *inlet[T]

@@ -127,8 +127,11 @@ func OnDiscard(f func(dropped int)) Option {
 }
 
 // Drain bounds how long a source or a gate that has ended serves what it still
-// holds; what is left then is discarded and counted. 0 means
-// [DefaultDrain]; negative is an error at Start, and so is Drain on a sink.
+// holds; what is left then is discarded and counted. The time of an operator that
+// holds events, of [Delay] or [BufferGate] for instance, begins when it has
+// emitted them all. 0 means [DefaultDrain]; negative is an error at Start, and so
+// is Drain on a sink, except on [Pool] and [Slots], whose children are told to
+// stop then.
 func Drain(d time.Duration) Option {
 	return func(s *settings) {
 		s.drains = true

@@ -74,8 +74,8 @@ func (o *outlet[T]) unsent() (vs []T) {
 	return vs
 }
 
-// letGo forgets what waits for demand. Its slabs are lost to the stage, which
-// has to be at its end.
+// letGo forgets what waits for demand, at the end of the stage or when it begins
+// anew. Its slabs are left to the collector.
 func (o *outlet[T]) letGo() {
 	o.pieces, o.n = [3]piece[T]{}, 0
 	if o.router != nil {

@@ -35,7 +35,8 @@ func OneForOne(r Restarts) GraphOption { return supervise(oneForOne, r) }
 // taken, and what the later ones hold or were sent by one of them, is discarded
 // or counted as undelivered, so that nothing of before the failure reaches what
 // was initialised after it. Events that were pushed into a source from outside
-// stay. None of the stages goes on before all have begun anew; one that is in a
+// stay, and with them what the callback of a [Hybrid] has put into the same
+// buffer. None of the stages goes on before all have begun anew; one that is in a
 // callback keeps the others waiting. Stages of other graphs are not restarted, nor
 // are pools and slots, which have a tolerance of their own.
 func RestForOne(r Restarts) GraphOption { return supervise(restForOne, r) }

@@ -48,8 +48,18 @@ type Retrier struct {
 // the field: Attempts, Min and Max must not be negative, nor Max below Min, nor
 // Jitter above 1.
 func NewRetrier(c RetryConfig) (*Retrier, error) {
-	if c.Attempts < 0 {
-		return nil, &penstock.FieldError{Field: "RetryConfig.Attempts", Reason: fmt.Sprintf("%d is negative", c.Attempts)}
+	invalid := func(field, format string, args ...any) (*Retrier, error) {
+		return nil, &penstock.FieldError{Field: "RetryConfig." + field, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case c.Attempts < 0:
+		return invalid("Attempts", "%d is negative", c.Attempts)
+	case c.Min < 0:
+		return invalid("Min", "%v is negative", c.Min)
+	case c.Max < 0:
+		return invalid("Max", "%v is negative", c.Max)
+	case !(c.Jitter <= 1):
+		return invalid("Jitter", "%v is above 1", c.Jitter)
 	}
 	if c.Attempts == 0 {
 		c.Attempts = DefaultAttempts
@@ -62,7 +72,7 @@ func NewRetrier(c RetryConfig) (*Retrier, error) {
 	}
 	r := Backoff(c.Min, c.Max, c.Jitter)
 	if r.err != nil {
-		return nil, fmt.Errorf("RetryConfig: %w", r.err)
+		return invalid("Max", "%v is below Min %v", r.max, r.min)
 	}
 	r.budget, r.window = c.Attempts-1, 1<<62
 	return &Retrier{attempts: c.Attempts, schedule: r, final: c.Final}, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -135,9 +136,9 @@ func TestAbortEndsTheWaitOfARetry(t *testing.T) {
 
 func TestRetriersAndBreakersAreChecked(t *testing.T) {
 	for field, c := range map[string]RetryConfig{
-		"Attempts": {Attempts: -1}, "min": {Min: -1}, "max": {Max: -1}, "jitter": {Jitter: 1.5}, "below": {Min: 2, Max: 1},
+		"Attempts": {Attempts: -1}, "Min": {Min: -1}, "Max": {Max: -1}, "Jitter": {Jitter: 1.5}, "Max: 1ns is below": {Min: 2, Max: 1},
 	} {
-		if _, err := NewRetrier(c); !errors.Is(err, penstock.ErrInvalid) {
+		if _, err := NewRetrier(c); !errors.Is(err, penstock.ErrInvalid) || !strings.Contains(err.Error(), "RetryConfig."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 // Source is a stage with an outlet only. It keeps events that nobody has asked
 // for in its buffer (10,000 by default) and serves later demand from there
-// before it produces anything new. Make one with [Pull], [Push]
-// or [Hybrid].
+// before it produces anything new. Make one with [Pull], [Push] or [Hybrid], or
+// of what there is already, with [Func], [FromSlice], [FromSeq] or [FromChan].
 type Source[T any] struct {
 	out  outlet[T]
 	in   intake[T]

@@ -14,7 +14,9 @@ import (
 const DefaultSubscribe = 5 * time.Second
 
 // Subscribe has the consumer to subscribe to the producer from while both run.
-// They may belong to two graphs.
+// They may belong to two graphs: a consumer of another graph is none of the sinks
+// that keep the producer's graph going (see [Graph]), and a circle over several
+// graphs is not found.
 //
 // It does not wait for either: a nil error says that the consumer asks, not
 // that the producer has answered. When the producer's dispatcher refuses, the

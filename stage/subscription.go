@@ -97,7 +97,8 @@ func (s *Subscription) Ask(n int) error {
 // processed, nothing is sent after, and then the cancel mode applies as at a
 // normal end of the producer. It returns at once, also while a callback of
 // either side blocks; [Subscription.Done] tells when the last event was
-// processed. A second Cancel, or one after the end, changes nothing.
+// processed. A second Cancel, or one after the end, changes nothing, and neither
+// does one while a name by which it was declared has no owner yet.
 func (s *Subscription) Cancel() {
 	if s.ready.Load() {
 		s.edge.cancel()
