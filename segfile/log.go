@@ -118,7 +118,11 @@ func (l *Log) open(ctx context.Context) error {
 	}
 	l.lock = lock
 	t, err := l.readTopic()
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil:
+		// Who made it may have been killed before it could.
+		err = l.cfg.FS.SyncDir(l.dir)
+	case errors.Is(err, fs.ErrNotExist):
 		t, err = l.createTopic()
 	}
 	if err != nil {

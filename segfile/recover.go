@@ -156,14 +156,15 @@ func (r *recovery) readState() error {
 }
 
 // list removes temporary files and segments below the log start, and finds the
-// others.
+// others. Their names are durable when it returns: a process that was killed may
+// have gone before it could see to that.
 func (r *recovery) list() error {
 	p := r.p
 	names, err := p.cfg.FS.List(p.dir)
 	if err != nil {
 		return err
 	}
-	removed := false
+	changed := r.lost || !r.st.clean
 	for _, name := range names {
 		if strings.HasSuffix(name, ".tmp") {
 			if err := p.cfg.FS.Remove(filepath.Join(p.dir, name)); err != nil {
@@ -172,7 +173,7 @@ func (r *recovery) list() error {
 				}
 				r.note("%v; it is left alone", err)
 			}
-			removed = true
+			changed = true
 		} else if base, ok := parseSegmentName(name); ok {
 			r.bases = append(r.bases, base)
 		} else if strings.HasSuffix(name, segmentExt) {
@@ -185,9 +186,9 @@ func (r *recovery) list() error {
 			r.note("%v; tried again by the next trim", err)
 			p.garbage = append(p.garbage, segmentName(r.bases[0]))
 		}
-		r.bases, removed = r.bases[1:], true
+		r.bases, changed = r.bases[1:], true
 	}
-	if removed {
+	if changed {
 		return p.syncDirectory()
 	}
 	return nil
@@ -347,7 +348,12 @@ func (r *recovery) cursors() error {
 			return err
 		}
 	}
-	return nil
+	if len(p.groups) == 0 {
+		return nil
+	}
+	// Also after a clean end: a process may have been killed while it made a
+	// position and nothing else.
+	return p.cfg.FS.SyncDir(dir)
 }
 
 func (r *recovery) cursor(group string) error {
