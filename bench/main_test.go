@@ -168,7 +168,7 @@ func TestRatiosAreAgainstPenstockOfTheSameRound(t *testing.T) {
 func TestPeersOfTheGoalsExist(t *testing.T) {
 	for _, w := range workloads {
 		for name := range w.goals {
-			if !slices.ContainsFunc(peers, func(p peer) bool { return p.name == name }) {
+			if !slices.ContainsFunc(slices.Concat(peers, logs), func(p peer) bool { return p.name == name }) {
 				t.Errorf("%s: there is no peer %q", w.name, name)
 			}
 		}
