@@ -118,12 +118,10 @@ func (l *Log) open(ctx context.Context) error {
 	}
 	l.lock = lock
 	t, err := l.readTopic()
-	switch {
-	case err == nil:
-		// Who made it may have been killed before it could.
-		err = l.cfg.FS.SyncDir(l.dir)
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		t, err = l.createTopic()
+	} else if err == nil {
+		err = l.cfg.FS.SyncDir(l.dir) // who made it may have been killed before it could
 	}
 	if err != nil {
 		return err
