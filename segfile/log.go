@@ -195,8 +195,6 @@ func (l *Log) corrupt(file string, cause error) error {
 	return &penstock.CorruptError{Topic: l.cfg.Topic, File: file, Cause: cause}
 }
 
-func partitionName(id int) string { return fmt.Sprintf("p%05d", id) }
-
 func lockNote(now time.Time) string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -216,6 +216,8 @@ func (l *Log) noData() error {
 	return nil
 }
 
+func partitionName(id int) string { return fmt.Sprintf("p%05d", id) }
+
 func (l *Log) createPartition(id int, o owner) error {
 	fsys, dir := l.cfg.FS, filepath.Join(l.dir, partitionName(id))
 	for _, d := range []string{dir, filepath.Join(dir, groupsDir)} {
