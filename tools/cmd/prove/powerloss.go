@@ -16,6 +16,7 @@ var powerTests = []struct {
 	{"./segfile", []string{
 		"TestNothingAcknowledgedIsLostByPowerLossAnywhere",
 		"TestKilledThenPowerLossKeepsWhatRecoveryServed",
+		"TestWhatAKilledProcessLeftUnsyncedIsSyncedBeforeItIsBuiltOn",
 		"TestEveryOperationFailsInTurn",
 		"TestFailedSyncIsStickyAndNeverRepeated",
 	}},
