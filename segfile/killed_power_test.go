@@ -37,7 +37,7 @@ func TestWhatAKilledProcessLeftUnsyncedIsSyncedBeforeItIsBuiltOn(t *testing.T) {
 		err := faultWorkload(c, func([]string, error) {})
 		m.Kill()
 		m.SetFault(nil)
-		if killed > 40 { // the life of a log after its making is more of the same
+		if killed > 60 { // the life of a log after its making is more of the same
 			step = 7
 		}
 		l, openErr := Open(c)
