@@ -44,9 +44,10 @@
 //
 // # Invariants
 //
-// An agent's state is touched by one goroutine only. Results of blocking work
-// carry the attachment, the request and the generation they were started
-// under; stale ones change nothing. A container leaves the cache only when no
-// cursor, pin or delivery needs it. The checkpoint never passes an event that
-// a subscription has neither settled nor, by a verdict, passed over. Nothing begins after a drain has begun.
+// An agent's state is touched by one goroutine at a time, the one that has its
+// turn. Results of blocking work carry the attachment, the request and the
+// generation they were started under; stale ones change nothing. A container
+// leaves the cache only when no cursor, pin or delivery needs it. The checkpoint
+// never passes an event that a subscription has neither settled nor, by a
+// verdict, passed over. Nothing begins after a drain has begun.
 package stream
