@@ -153,7 +153,7 @@ func concurrentProducers(t *testing.T, a *adapterRun) {
 	wg.Wait()
 	byProducer := map[string][]string{}
 	for _, c := range got {
-		v := string(c.Events[0].Value)
+		v := string(c.Events.Value(0))
 		byProducer[v[:1]] = append(byProducer[v[:1]], v)
 	}
 	for p, vs := range byProducer {

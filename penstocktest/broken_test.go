@@ -240,7 +240,7 @@ func brokenAdapters() []broken {
 			a.enqueue = func(ctx context.Context, c stream.Container) error {
 				mu.Lock()
 				defer mu.Unlock()
-				if len(c.Events) == 1 && strings.HasSuffix(string(c.Events[0].Value), ".010") {
+				if c.Events.Len() == 1 && strings.HasSuffix(string(c.Events.Value(0)), ".010") {
 					held = &c // behind the next one
 					return nil
 				}

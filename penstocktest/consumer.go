@@ -109,15 +109,15 @@ func suiteDelivery() *stream.Delivery {
 	one := container(suiteStream.StreamID, "a", "b")
 	one.Token, one.Time, one.Attempts = penstock.Token{Hi: 2, Lo: 7}, time.Unix(9, 10).UTC(), 3
 	one.Header = penstock.Header{{Name: "trace", Value: "t"}}
-	one.Events[1].Meta = penstock.Meta{ID: "id", Key: "k", Header: penstock.Header{{Name: "h", Value: "v"}}}
+	described(&one, 1, penstock.Meta{ID: "id", Key: "k", Header: penstock.Header{{Name: "h", Value: "v"}}})
 	two := container(suiteStream.StreamID, "c")
 	two.Token = penstock.Token{Hi: 2, Lo: 8}
 	d := &stream.Delivery{Subscription: suiteRecord(), Queue: suiteQueue, Request: 5}
 	for _, c := range []*stream.Container{&one, &two} {
-		for i := range c.Events {
+		for i := range c.Events.Len() {
 			t := c.Token
 			t.Index = uint32(i)
-			d.Items = append(d.Items, stream.Item{Token: t, Attempt: 4, Event: &c.Events[i], From: c})
+			d.Items = append(d.Items, stream.Item{Token: t, Attempt: 4, From: c, Index: i})
 		}
 	}
 	return d
@@ -128,7 +128,7 @@ func about(d *stream.Delivery) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v %s %d\n", d.Subscription, d.Queue, d.Request)
 	for _, it := range d.Items {
-		fmt.Fprintf(&b, "%s attempt %d %q %+v of %s, header %v, time %v\n", it.Token, it.Attempt, it.Event.Value, it.Event.Meta, it.From.Stream, it.From.Header, it.From.Time.UTC())
+		fmt.Fprintf(&b, "%s attempt %d %q %+v of %s, header %v, time %v\n", it.Token, it.Attempt, it.Value(), it.Event().Meta, it.From.Stream, it.From.Header, it.From.Time.UTC())
 	}
 	return b.String()
 }
@@ -180,7 +180,7 @@ func failuresComeBack(t *testing.T, c *consumerRun) {
 	broken := map[string]error{"a": errors.New("first broke"), "c": errors.New("third broke")}
 	c.far.set(nil, func(_ context.Context, d *stream.Delivery) (a stream.Answer, _ error) {
 		for i := range d.Items { // what is known to be settled may be missing in a repetition
-			if err := broken[string(d.Items[i].Event.Value)]; err != nil {
+			if err := broken[string(d.Items[i].Value())]; err != nil {
 				a.Failed = append(a.Failed, stream.ItemFailure{Index: i, Err: err})
 			}
 		}

@@ -177,7 +177,7 @@ func TestJournalAdapter(t *testing.T) {
 func TestJournalReceiverGoesOnAtTheOldestRecord(t *testing.T) {
 	j := &journal{parts: make([]journalPart, 1)}
 	for i := range 5 {
-		record, err := stream.ContainerCodec().Append(nil, stream.Container{Stream: penstock.StreamID{Namespace: "n", Key: fmt.Sprint(i)}, Events: make([]penstock.Envelope, 1)})
+		record, err := stream.ContainerCodec().Append(nil, stream.Container{Stream: penstock.StreamID{Namespace: "n", Key: fmt.Sprint(i)}, Events: stream.EventsOf(penstock.Envelope{})})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -180,7 +180,7 @@ func TestTrimmedLogIsAnError_FM48(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		c := stream.Container{Stream: penstock.StreamID{Namespace: "n"}, Events: make([]penstock.Envelope, 1)}
+		c := stream.Container{Stream: penstock.StreamID{Namespace: "n"}, Events: stream.EventsOf(penstock.Envelope{})}
 		if err := a.Enqueue(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestReceiptsExpireAndReadsStall_FM44(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := stream.Container{Stream: penstock.StreamID{Namespace: "n"}, Events: make([]penstock.Envelope, 1)}
+		c := stream.Container{Stream: penstock.StreamID{Namespace: "n"}, Events: stream.EventsOf(penstock.Envelope{})}
 		if err := a.Enqueue(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}

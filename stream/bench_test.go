@@ -10,53 +10,83 @@ import (
 	"github.com/penstock/penstock/queue"
 )
 
-// BenchmarkDelivery publishes, in containers of 1 or 100 events, to streams
-// with one subscription each, and waits until all is delivered.
+// BenchmarkDelivery publishes, in containers of 1 or 100 events of 8 bytes, to
+// streams with one subscription each in turn, and waits until all is delivered:
+// the rows stream/deliver and stream/many of the binary. Chan is the same
+// events, in slices of as many, through a channel.
 func BenchmarkDelivery(b *testing.B) {
-	for _, streams := range []int{1, 1000} {
-		for _, per := range []int{1, 100} {
-			b.Run(fmt.Sprintf("streams=%d/events=%d", streams, per), func(b *testing.B) {
-				b.ReportAllocs()
-				topic := memoryTopic(b, queue.Config[Container]{Partitions: 2, Capacity: 10_000})
-				defer topic.Close()
-				p := openProvider(b, topic, func(c *Config) { c.GroupSize = 16 })
-				var got atomic.Int64
-				done := make(chan struct{})
-				total := int64(b.N) * int64(per)
-				ss := make([]*Stream[[]byte], streams)
-				for i := range ss {
-					ss[i] = OfCodec(p, "bench", fmt.Sprint(i), penstock.Raw())
-					_, err := ss[i].Subscribe(b.Context(), "x", func(_ context.Context, batch penstock.Batch[[]byte]) error {
-						if got.Add(int64(batch.Len())) == total {
-							close(done)
-						}
-						return nil
-					})
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-				stop := running(p)
-				events := make([][]byte, per)
-				for i := range events {
-					events[i] = make([]byte, 100)
-				}
-				b.ResetTimer()
-				for i := range b.N {
-					if err := ss[i%streams].Publish(b.Context(), events...); err != nil {
-						b.Fatal(err)
-					}
-				}
-				<-done
-				b.StopTimer()
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(total), "ns/event")
-				if err := stop(); err != nil {
-					b.Fatal(err)
-				}
-				p.Close()
-			})
+	for _, per := range []int{1, 100} {
+		events := make([][]byte, per)
+		for i := range events {
+			events[i] = make([]byte, 8)
+		}
+		for _, streams := range []int{16, 100, 100_000} {
+			b.Run(fmt.Sprintf("streams=%d/events=%d", streams, per), func(b *testing.B) { benchDelivery(b, streams, events) })
+		}
+		b.Run(fmt.Sprintf("chan/events=%d", per), func(b *testing.B) { benchChan(b, events) })
+	}
+}
+
+func benchDelivery(b *testing.B, streams int, events [][]byte) {
+	b.ReportAllocs()
+	topic := memoryTopic(b, queue.Config[Container]{Partitions: 8, Capacity: 8 * 8192})
+	defer topic.Close()
+	p := openProvider(b, topic, func(c *Config) { c.Queues, c.GroupSize = 8, 1 })
+	defer p.Close()
+	var got, total atomic.Int64
+	done := make(chan struct{}, 1)
+	ss := make([]*Stream[[]byte], streams)
+	for i := range ss {
+		ss[i] = OfCodec(p, "bench", fmt.Sprint(i), penstock.Raw())
+		_, err := ss[i].Subscribe(b.Context(), "x", func(_ context.Context, batch penstock.Batch[[]byte]) error {
+			if got.Add(int64(batch.Len())) == total.Load() {
+				done <- struct{}{}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
+	stop := running(p)
+	publish := func(n int, events [][]byte) {
+		total.Add(int64(n * len(events)))
+		for i := range n {
+			if err := ss[i%streams].Publish(b.Context(), events...); err != nil {
+				b.Fatal(err)
+			}
+		}
+		<-done
+	}
+	publish(streams, events[:1]) // every stream registers
+	b.ResetTimer()
+	publish(b.N, events)
+	b.StopTimer()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+	if err := stop(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func benchChan(b *testing.B, events [][]byte) {
+	b.ReportAllocs()
+	c := make(chan [][]byte, 8*8192)
+	done := make(chan int)
+	go func() { // ends when the channel closes; the benchmark waits for it
+		n := 0
+		for batch := range c {
+			n += len(batch)
+		}
+		done <- n
+	}()
+	for range b.N {
+		c <- events
+	}
+	close(c)
+	if n := <-done; n != b.N*len(events) {
+		b.Fatalf("%d events came, %d were sent", n, b.N*len(events))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 }
 
 // BenchmarkCursorNext reads a stream of 4,096 containers among 100,000 others

@@ -45,9 +45,15 @@ type Delivery struct {
 type Item struct {
 	Token   penstock.Token // of the container, with the event's index
 	Attempt int            // number of the last delivery attempt; 1 for the first
-	Event   *penstock.Envelope
-	From    *Container // the container it came in
+	From    *Container     // the container it came in
+	Index   int            // in From.Events
 }
+
+// Value returns the event's payload, which must not be changed.
+func (it *Item) Value() []byte { return it.From.Events.Value(it.Index) }
+
+// Event returns the event. Its payload must not be changed.
+func (it *Item) Event() penstock.Envelope { return it.From.Events.At(it.Index) }
 
 // Answer is a consumer's answer to a delivery. The zero Answer settles all
 // items.

@@ -19,9 +19,9 @@ type Container struct {
 	// Token is the container's position in its queue, with Index 0. The
 	// receiver sets it; inside one run of a receiver tokens rise strictly.
 	Token  penstock.Token
-	Time   time.Time           // when the queue took the container in; zero when it does not say
-	Header penstock.Header     // of the publishing call; applies to every event
-	Events []penstock.Envelope // 1 to MaxContainerEvents, in the order of publication
+	Time   time.Time       // when the queue took the container in; zero when it does not say
+	Header penstock.Header // of the publishing call; applies to every event
+	Events Events          // 1 to MaxContainerEvents; see [EventsOf]
 	// Attempts is how often the queue has handed the container out before this
 	// time, as far as it can tell; else 0. The attempts of its events go on
 	// from there.
@@ -41,17 +41,22 @@ type containerCodec struct{}
 func (containerCodec) ID() string { return "container/1" }
 
 func (containerCodec) Append(dst []byte, c Container) ([]byte, error) {
-	if err := checkEvents(len(c.Events)); err != nil {
+	if err := checkEvents(c.Events.Len()); err != nil {
 		return dst, err
 	}
 	out, err := penstock.AppendEnvelopeMeta(dst, &penstock.Meta{Stream: c.Stream, Header: c.Header})
 	if err != nil {
 		return dst, err
 	}
-	out = binary.AppendUvarint(out, uint64(len(c.Events)))
+	out = binary.AppendUvarint(out, uint64(c.Events.Len()))
 	var scratch []byte
-	for i := range c.Events {
-		scratch, err = penstock.AppendEnvelope(scratch[:0], &c.Events[i].Meta, c.Events[i].Value)
+	var bare penstock.Meta
+	for i := range c.Events.Len() {
+		m := &bare
+		if c.Events.metas != nil {
+			m = &c.Events.metas[i]
+		}
+		scratch, err = penstock.AppendEnvelope(scratch[:0], m, c.Events.Value(i))
 		if err != nil {
 			return dst, fmt.Errorf("event %d: %w", i, err)
 		}
@@ -70,9 +75,9 @@ func (containerCodec) Decode(src []byte, c *Container) error {
 	if used <= 0 || n == 0 || n > MaxContainerEvents || n > uint64(len(rest)) {
 		return fmt.Errorf("container: number of events: %w", penstock.ErrCorrupt)
 	}
-	rest = append([]byte(nil), rest[used:]...) // the one copy that all payloads share
-	events := make([]penstock.Envelope, n)
-	for i := range events {
+	rest = rest[used:]
+	events := eventsOfSize(int(n), len(rest))
+	for i := range int(n) {
 		size, used := binary.Uvarint(rest)
 		if used <= 0 || size > uint64(len(rest)-used) {
 			return fmt.Errorf("container: event %d of %d is cut short: %w", i, n, penstock.ErrCorrupt)
@@ -82,7 +87,7 @@ func (containerCodec) Decode(src []byte, c *Container) error {
 		if err != nil {
 			return fmt.Errorf("container: event %d of %d: %w", i, n, err)
 		}
-		events[i] = penstock.Envelope{Meta: m, Value: payload}
+		events.add(&m, payload)
 		rest = rest[end:]
 	}
 	if len(rest) != 0 {

@@ -48,7 +48,7 @@ func (r *run) deadLetters(f Failure, reason string) []penstock.Envelope {
 	out := make([]penstock.Envelope, len(f.Items))
 	now := time.Now()
 	for i, it := range f.Items {
-		e := penstock.Envelope{Meta: it.meta(), Value: it.Event.Value}
+		e := penstock.Envelope{Meta: it.meta(), Value: it.Value()}
 		e.Stream = f.Subscription.Stream.StreamID
 		e.Attempt = it.Attempt
 		e.Origin = &penstock.Origin{
@@ -147,7 +147,7 @@ func (r *run) markFailed(d *delivery) {
 // meta returns the event's metadata with the container's header behind its
 // own, and the container's time where it has none.
 func (it *Item) meta() penstock.Meta {
-	m := it.Event.Meta
+	m := it.From.Events.Meta(it.Index)
 	if m.Time.IsZero() {
 		m.Time = it.From.Time
 	}

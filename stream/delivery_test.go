@@ -125,7 +125,7 @@ func TestOnlyFailedItemsComeAgain(t *testing.T) {
 		c.onDeliver = func(n int, d *Delivery) (Answer, error) {
 			var a Answer
 			for i, it := range d.Items {
-				seen = append(seen, fmt.Sprintf("%s#%d", it.Event.Value, it.Attempt))
+				seen = append(seen, fmt.Sprintf("%s#%d", it.Value(), it.Attempt))
 				if n == 1 && i%2 == 1 {
 					a.Failed = append(a.Failed, ItemFailure{Index: i, Err: errBoom})
 				}

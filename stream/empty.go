@@ -5,10 +5,10 @@ import "github.com/penstock/penstock"
 // withoutEmpty drops containers that hold no event (OR-52).
 func withoutEmpty(batch []Container) []Container {
 	for i := range batch {
-		if len(batch[i].Events) == 0 {
+		if batch[i].Events.Len() == 0 {
 			kept := append([]Container(nil), batch[:i]...)
 			for _, c := range batch[i:] {
-				if len(c.Events) > 0 {
+				if c.Events.Len() > 0 {
 					kept = append(kept, c)
 				}
 			}

@@ -26,7 +26,7 @@ func (s *Stream[T]) Fail(ctx context.Context, cause error) error {
 func (s *Stream[T]) mark(ctx context.Context, e End) error {
 	err := s.id.Validate()
 	if err == nil {
-		err = s.provider.enqueue(ctx, Container{Stream: s.id, Header: endMark(e), Events: make([]penstock.Envelope, 1)})
+		err = s.provider.enqueue(ctx, Container{Stream: s.id, Header: endMark(e), Events: EventsOf(penstock.Envelope{})})
 	}
 	if err != nil {
 		return fmt.Errorf("mark the end of stream %s: %w", s.id, err)

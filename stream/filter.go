@@ -14,7 +14,8 @@ import (
 // Implementations must be safe for concurrent use and should not block: the
 // subscription waits.
 type Filter interface {
-	// ShouldDeliver reports whether the event passes. An error, or a panic,
+	// ShouldDeliver reports whether the event passes. The event is valid until
+	// it returns, its payload must not be changed. An error, or a panic,
 	// counts in QueueStats.FilterErrors; what becomes of the event is
 	// Config.FilterErrors.
 	ShouldDeliver(s penstock.StreamID, e *penstock.Envelope, data string) (bool, error)
@@ -52,11 +53,13 @@ type sieve struct {
 // sieveOf asks the filter about each event until one of its container passes.
 // It is a pure function, but for the filter.
 func sieveOf(f Filter, p FilterPolicy, data string, cs []Container) (s sieve) {
+	var e penstock.Envelope
 	for i := range cs {
 		c := &cs[i]
 		_, pass := c.End() // every subscription hears of the end
-		for j := 0; j < len(c.Events) && !pass; j++ {
-			ok, err := askFilter(f, c.Stream, &c.Events[j], data)
+		for j := 0; j < c.Events.Len() && !pass; j++ {
+			e = c.Events.At(j)
+			ok, err := askFilter(f, c.Stream, &e, data)
 			if err != nil {
 				s.errors++
 				s.err = err
@@ -67,7 +70,7 @@ func sieveOf(f Filter, p FilterPolicy, data string, cs []Container) (s sieve) {
 		if pass {
 			s.passed = append(s.passed, *c)
 		} else {
-			s.filtered += len(c.Events)
+			s.filtered += c.Events.Len()
 		}
 	}
 	return s
@@ -115,7 +118,7 @@ func (r *run) sift(d *delivery) {
 
 func events(cs []Container) (n int) {
 	for i := range cs {
-		n += len(cs[i].Events)
+		n += cs[i].Events.Len()
 	}
 	return n
 }

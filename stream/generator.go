@@ -181,7 +181,7 @@ func (r *generatorReceiver) Read(ctx context.Context, limit int) ([]Container, e
 		if n == r.adapter.config.Events-1 {
 			e.Header = append(e.Header[:len(e.Header):len(e.Header)], generatedHeader)
 		}
-		out = append(out, Container{Stream: s, Token: penstock.Token{Lo: r.next}, Time: now, Events: []penstock.Envelope{e}})
+		out = append(out, Container{Stream: s, Token: penstock.Token{Lo: r.next}, Time: now, Events: EventsOf(e)})
 	}
 	return out, nil
 }

@@ -50,15 +50,15 @@ func groupLen(cs []Container, limit int) int {
 func (d *delivery) unpack() {
 	n := 0
 	for i := range d.containers {
-		n += len(d.containers[i].Events)
+		n += d.containers[i].Events.Len()
 	}
 	d.items = slices.Grow(d.items[:0], n)
 	for i := range d.containers {
 		c := &d.containers[i]
-		for j := range c.Events {
+		for j := range c.Events.Len() {
 			t := c.Token
 			t.Index = uint32(j)
-			d.items = append(d.items, Item{Token: t, Attempt: c.Attempts, Event: &c.Events[j], From: c})
+			d.items = append(d.items, Item{Token: t, Attempt: c.Attempts, From: c, Index: j})
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (r *run) backlog() (b backlog) {
 	}
 	for i := range r.pumping.backlog {
 		c := &r.pumping.backlog[i]
-		b.add(uint64(len(c.Events)), c.Time)
+		b.add(uint64(c.Events.Len()), c.Time)
 	}
 	return b
 }

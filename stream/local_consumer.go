@@ -125,7 +125,7 @@ func decodeRun[T any](codec penstock.Codec[T], items []Item, slots []T) (n int, 
 		}
 	}()
 	for n < len(items) {
-		if err := codec.Decode(items[n].Event.Value, &slots[n]); err != nil {
+		if err := codec.Decode(items[n].Value(), &slots[n]); err != nil {
 			return n, err
 		}
 		n++
@@ -142,13 +142,13 @@ const rawTogether = 1 << 10
 func decodeRaw(_ penstock.Codec[[]byte], items []Item, slots [][]byte) (int, error) {
 	size := 0
 	for i := range items {
-		if n := len(items[i].Event.Value); n <= rawTogether {
+		if n := len(items[i].Value()); n <= rawTogether {
 			size += n
 		}
 	}
 	buf := make([]byte, 0, size)
 	for i := range items {
-		v := items[i].Event.Value
+		v := items[i].Value()
 		if len(v) > rawTogether {
 			slots[i] = bytes.Clone(v)
 			continue

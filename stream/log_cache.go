@@ -190,16 +190,7 @@ func (l *LogCache) Add(batch []Container) error {
 
 // footprint is what a container takes in memory, in bytes.
 func footprint(c *Container) int64 {
-	n := int(unsafe.Sizeof(item{})) + len(c.Stream.Namespace) + len(c.Stream.Key) + headerBytes(c.Header)
-	for i := range c.Events {
-		m := &c.Events[i].Meta
-		n += int(unsafe.Sizeof(c.Events[i])) + len(c.Events[i].Value) + headerBytes(m.Header) +
-			len(m.ID) + len(m.Key) + len(m.ContentType) + len(m.Schema) + len(m.Stream.Namespace) + len(m.Stream.Key)
-		if o := m.Origin; o != nil {
-			n += int(unsafe.Sizeof(*o)) + len(o.Topic) + len(o.Group) + len(o.Cause)
-		}
-	}
-	return int64(n)
+	return int64(int(unsafe.Sizeof(item{})) + len(c.Stream.Namespace) + len(c.Stream.Key) + headerBytes(c.Header) + c.Events.footprint())
 }
 
 func headerBytes(h penstock.Header) int {

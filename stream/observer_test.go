@@ -219,7 +219,7 @@ func TestEndComesInItsPlace_OR111(t *testing.T) {
 
 func TestEndMarksOnDiskAndTheirHeader_OR111(t *testing.T) {
 	for _, cause := range []string{"", "boom"} {
-		c := Container{Stream: penstock.StreamID{Namespace: "n", Key: "k"}, Header: endMark(End{Cause: cause}), Events: make([]penstock.Envelope, 1)}
+		c := Container{Stream: penstock.StreamID{Namespace: "n", Key: "k"}, Header: endMark(End{Cause: cause}), Events: EventsOf(penstock.Envelope{})}
 		b, err := ContainerCodec().Append(nil, c)
 		if err != nil {
 			t.Fatal(err)

@@ -257,7 +257,7 @@ func (c *orderConsumer) Deliver(_ context.Context, d *Delivery) (Answer, error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range d.Items {
-		c.got = append(c.got, string(it.Event.Value))
+		c.got = append(c.got, string(it.Value()))
 	}
 	return Answer{}, nil
 }

@@ -479,9 +479,9 @@ func TestFailuresKeepTheirPlaceInTheBatch(t *testing.T) {
 		return nil
 	})
 	var del Delivery
-	from := &Container{}
-	for _, v := range []string{"1", "bad", "2", "3", "worse", "4"} {
-		del.Items = append(del.Items, Item{Event: &penstock.Envelope{Value: []byte(v)}, From: from})
+	from := boxOf("s", 1, "1", "bad", "2", "3", "worse", "4")
+	for i := range from.Events.Len() {
+		del.Items = append(del.Items, Item{From: &from, Index: i})
 	}
 	a, err := d(t.Context(), "p", &del)
 	if err != nil {
@@ -797,8 +797,7 @@ func TestCheckpointOfADiskTopicIsHeldBack(t *testing.T) {
 
 // Bare events cost no metadata; each still has its container's time.
 func TestBareEventsHaveTheirContainersTime(t *testing.T) {
-	one, two := box("s", 1), boxOf("s", 2, `"a"`, "bad", `"b"`)
-	one.Events[0].Value = []byte(`"1"`)
+	one, two := boxOf("s", 1, `"1"`), boxOf("s", 2, `"a"`, "bad", `"b"`)
 	one.Time, two.Time = time.Unix(10, 0).UTC(), time.Unix(20, 0).UTC()
 	d := &delivery{containers: []Container{one, two}}
 	d.unpack()

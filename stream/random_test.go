@@ -280,7 +280,7 @@ func (c *chaos) check(final bool) {
 			if box.Stream.Key != s.stream || lo <= s.required || !final && lo > mark {
 				continue
 			}
-			for i := range box.Events {
+			for i := range box.Events.Len() {
 				if tok := (penstock.Token{Lo: lo, Index: uint32(i)}); !slices.Contains(settled, tok) {
 					c.t.Errorf("seed %d: %s has not settled %s; checkpoint %d, final %v", c.seed, key, tok, mark, final)
 				}

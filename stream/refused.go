@@ -36,7 +36,7 @@ func (f *refusals) uncertain() bool { return f.forGood || len(f.waiting) > 0 || 
 // next run reads it again.
 func (r *run) refuse(c Container, err error) {
 	r.stats.Refused++
-	r.tell(ContainerRefused, Diagnostic{Stream: c.Stream, Token: c.Token, Events: len(c.Events), Err: err})
+	r.tell(ContainerRefused, Diagnostic{Stream: c.Stream, Token: c.Token, Events: c.Events.Len(), Err: err})
 	fields := r.fields("stream", c.Stream.String(), "token", c.Token.String(), "err", err)
 	if r.deadLetter == nil {
 		r.refusals.forGood = true
@@ -78,8 +78,8 @@ func (r *run) handedOver(c Container) {
 	if f.waiting = f.waiting[1:]; len(f.waiting) == 0 {
 		f.waiting = nil
 	}
-	r.stats.DeadLettered += uint64(len(c.Events))
-	r.tell(ContainerDeadLettered, Diagnostic{Stream: c.Stream, Token: c.Token, Events: len(c.Events)})
+	r.stats.DeadLettered += uint64(c.Events.Len())
+	r.tell(ContainerDeadLettered, Diagnostic{Stream: c.Stream, Token: c.Token, Events: c.Events.Len()})
 	if !r.hasRead {
 		r.first = c.Time
 	}
@@ -99,11 +99,11 @@ func (r *run) handedOver(c Container) {
 // refusedLetters makes events of their own of a container: no subscription has
 // seen them.
 func (r *run) refusedLetters(f refused) []penstock.Envelope {
-	items := make([]Item, len(f.c.Events))
+	items := make([]Item, f.c.Events.Len())
 	for i := range items {
 		t := f.c.Token
 		t.Index = uint32(i)
-		items[i] = Item{Token: t, Attempt: f.c.Attempts, Event: &f.c.Events[i], From: &f.c}
+		items[i] = Item{Token: t, Attempt: f.c.Attempts, From: &f.c, Index: i}
 	}
 	return r.deadLetters(Failure{
 		Subscription: SubscriptionRecord{Stream: r.qualified(f.c.Stream)}, Items: items, Err: f.err,

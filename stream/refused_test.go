@@ -18,8 +18,8 @@ type pickyCache struct{ Cache }
 
 func (p pickyCache) Add(batch []Container) error {
 	for i := range batch {
-		if len(batch[i].Events) > 1 {
-			return fmt.Errorf("container of %d events: %w", len(batch[i].Events), penstock.ErrTooLarge)
+		if batch[i].Events.Len() > 1 {
+			return fmt.Errorf("container of %d events: %w", batch[i].Events.Len(), penstock.ErrTooLarge)
 		}
 	}
 	return p.Cache.Add(batch)

@@ -239,9 +239,11 @@ func box(s string, seq uint64) Container { return boxOf(s, seq, fmt.Sprint(seq))
 
 func boxOf(s string, seq uint64, values ...string) Container {
 	c := Container{Stream: penstock.StreamID{Namespace: "n", Key: s}, Token: penstock.Token{Lo: seq}}
+	var events []penstock.Envelope
 	for _, v := range values {
-		c.Events = append(c.Events, penstock.Envelope{Value: []byte(v)})
+		events = append(events, penstock.Envelope{Value: []byte(v)})
 	}
+	c.Events = EventsOf(events...)
 	return c
 }
 
@@ -502,7 +504,7 @@ func (c *scriptConsumer) Deliver(_ context.Context, d *Delivery) (Answer, error)
 	var tokens, values []string
 	for _, it := range d.Items {
 		tokens = append(tokens, fmt.Sprint(it.Token.Lo))
-		values = append(values, string(it.Event.Value))
+		values = append(values, string(it.Value()))
 		c.attempts = append(c.attempts, it.Attempt)
 	}
 	c.groups = append(c.groups, strings.Join(tokens, ","))

@@ -57,7 +57,7 @@ func (m *room) describe(provider string, d *Delivery) *penstock.Delivery {
 	for k, i := range index {
 		it := &d.Items[i]
 		m.tokens[k], m.attempts[k] = it.Token, it.Attempt
-		if about.Metas == nil && (len(it.From.Header) > 0 || !it.Event.IsBare()) {
+		if about.Metas == nil && (len(it.From.Header) > 0 || !it.From.Events.bare(it.Index)) {
 			about.Metas = make([]penstock.Meta, n)
 		}
 	}

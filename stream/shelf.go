@@ -77,7 +77,7 @@ func (s *shelf) link(it *item, c Container, number uint64) {
 	it.c, it.before, it.hasBefore, it.number = c, s.newest, s.added, number
 	p := s.posting(c.Stream)
 	it.older, it.ahead = p.tail, p.events
-	p.events += uint64(len(c.Events))
+	p.events += uint64(c.Events.Len())
 	if p.tail == nil {
 		p.head = it
 	} else {

@@ -44,24 +44,24 @@ func (s *Stream[T]) Queue() QueueID { return s.provider.mapper.QueueFor(s.id) }
 // penstock.ErrUnsupported when the provider cannot write, penstock.ErrClosed
 // after Close, and penstock.ErrInvalid when the stream's id is.
 func (s *Stream[T]) Publish(ctx context.Context, events ...T) error {
-	return s.publish(ctx, nil, len(events), func(i int) (penstock.Meta, T) { return penstock.Meta{}, events[i] })
+	return s.publish(ctx, nil, events, nil)
 }
 
 // PublishEvents is [Stream.Publish] with metadata per event and a header for
 // all of them, which a batch shows behind each event's own. Meta.Stream is
 // ignored. Headers belong to penstock from the call on.
 func (s *Stream[T]) PublishEvents(ctx context.Context, header penstock.Header, events ...penstock.Event[T]) error {
-	return s.publish(ctx, header, len(events), func(i int) (penstock.Meta, T) { return events[i].Meta, events[i].Value })
+	return s.publish(ctx, header, nil, events)
 }
 
-func (s *Stream[T]) publish(ctx context.Context, header penstock.Header, n int, event func(int) (penstock.Meta, T)) error {
-	if n == 0 {
+func (s *Stream[T]) publish(ctx context.Context, header penstock.Header, values []T, events []penstock.Event[T]) error {
+	if len(values)+len(events) == 0 {
 		return nil
 	}
 	if len(header) > 0 && header[0].Name == endHeader {
 		return fmt.Errorf("publish to stream %s: %w", s.id, &penstock.FieldError{Field: "header", Reason: "the name " + endHeader + " is penstock's own"})
 	}
-	c, err := s.container(header, n, event)
+	c, err := s.container(header, values, events)
 	if err == nil {
 		err = s.provider.enqueue(ctx, c)
 	}
@@ -71,29 +71,48 @@ func (s *Stream[T]) publish(ctx context.Context, header penstock.Header, n int, 
 	return nil
 }
 
-func (s *Stream[T]) container(header penstock.Header, n int, event func(int) (penstock.Meta, T)) (Container, error) {
+// container puts events together: values, or events with metadata.
+func (s *Stream[T]) container(header penstock.Header, values []T, events []penstock.Event[T]) (Container, error) {
+	n := len(values) + len(events)
 	if err := s.id.Validate(); err != nil {
 		return Container{}, err
 	}
 	if err := checkEvents(n); err != nil {
 		return Container{}, err
 	}
-	c := Container{Stream: s.id, Header: header, Events: make([]penstock.Envelope, n)}
-	var buf []byte // the payloads of most events; those before it grew stay where they are
-	for i := range n {
-		m, v := event(i)
-		m.Stream = penstock.StreamID{} // the container has it
-		from := len(buf)
-		var err error
-		if buf, err = s.codec.Append(buf, v); err != nil {
-			return Container{}, fmt.Errorf("event %d: %w", i, err)
-		}
-		c.Events[i].Meta, c.Events[i].Value = m, buf[from:len(buf):len(buf)]
-		if i == 0 && n > 1 {
-			buf = make([]byte, 0, (n-1)*len(buf)) // the others are probably as long
+	p := takePacking()
+	for i := range values {
+		if err := pack(p, s.codec, &values[i]); err != nil {
+			return Container{}, err
 		}
 	}
+	for i := range events {
+		if err := pack(p, s.codec, &events[i].Value); err != nil {
+			return Container{}, err
+		}
+	}
+	c := Container{Stream: s.id, Header: header, Events: p.take()}
+	for i := range events {
+		m := events[i].Meta
+		m.Stream = penstock.StreamID{} // the container has it
+		c.Events.describe(i, n, &m)
+	}
+	p.leave()
 	return c, nil
+}
+
+// pack encodes a value behind those that are there.
+func pack[T any](p *packing, codec penstock.Codec[T], v *T) error {
+	from := len(p.payload)
+	out, err := codec.Append(p.payload, *v)
+	if err == nil && len(out) < from {
+		err = fmt.Errorf("codec %s took away what was before the value: %w", codec.ID(), penstock.ErrInvalid)
+	}
+	if err != nil {
+		return fmt.Errorf("event %d: %w", len(p.starts), err)
+	}
+	p.payload, p.starts = out, append(p.starts, from)
+	return nil
 }
 
 // Start is a place where a subscription begins: [Latest], [Earliest], [AtTime], [At] or

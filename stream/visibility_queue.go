@@ -155,7 +155,7 @@ func (a *visibilityAdapter) Enqueue(ctx context.Context, c Container) error {
 	if err := penstock.ContextError(ctx); err != nil {
 		return err
 	}
-	if err := checkEvents(len(c.Events)); err != nil {
+	if err := checkEvents(c.Events.Len()); err != nil {
 		return err
 	}
 	return a.v.queues[a.v.mapper.QueueFor(c.Stream).Number].enqueue(c, time.Now())

@@ -81,7 +81,7 @@ func (v *visible) shutdown(r Receiver) {
 func inWords(cs []Container) string {
 	var out []string
 	for _, c := range cs {
-		s := fmt.Sprintf("%s@%d", c.Events[0].Value, c.Token.Lo)
+		s := fmt.Sprintf("%s@%d", c.Events.Value(0), c.Token.Lo)
 		if c.Attempts > 0 {
 			s += fmt.Sprintf("+%d", c.Attempts)
 		}

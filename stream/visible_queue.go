@@ -48,13 +48,13 @@ func newVisibleQueue(c *VisibilityConfig) *visibleQueue {
 func (q *visibleQueue) enqueue(c Container, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.events+len(c.Events) > q.config.Capacity {
-		return fmt.Errorf("visibility queue: %d of %d events, %d more do not fit: %w", q.events, q.config.Capacity, len(c.Events), penstock.ErrFull)
+	if q.events+c.Events.Len() > q.config.Capacity {
+		return fmt.Errorf("visibility queue: %d of %d events, %d more do not fit: %w", q.events, q.config.Capacity, c.Events.Len(), penstock.ErrFull)
 	}
 	q.number++
 	c.Token, c.Time, c.Attempts, c.Raw = penstock.Token{}, now, 0, nil
 	q.ready = append(q.ready, &message{c: c, number: q.number})
-	q.events += len(c.Events)
+	q.events += c.Events.Len()
 	q.tell()
 	return nil
 }
@@ -157,7 +157,7 @@ func (q *visibleQueue) acknowledge(receipt uint64, now time.Time) bool {
 
 func (q *visibleQueue) remove(receipt uint64, m *message) {
 	delete(q.hidden, receipt)
-	q.events -= len(m.c.Events)
+	q.events -= m.c.Events.Len()
 }
 
 // buried takes out what the dead-letter handler has taken, however long that

@@ -74,11 +74,12 @@ func fromItems(items []stream.Item) []container {
 }
 
 func fromItem(it *stream.Item) item {
-	m := &it.Event.Meta
+	e := it.Event()
+	m := &e.Meta
 	out := item{
 		Index: it.Token.Index, Attempt: it.Attempt, ID: text(m.ID), Time: m.Time, Key: text(m.Key), Header: fromHeader(m.Header),
 		ContentType: text(m.ContentType), Schema: text(m.Schema), Namespace: text(m.Stream.Namespace), StreamKey: text(m.Stream.Key),
-		Producer: uint64(m.Producer), Failed: m.Attempt, Value: it.Event.Value,
+		Producer: uint64(m.Producer), Failed: m.Attempt, Value: e.Value,
 	}
 	if o := m.Origin; o != nil {
 		out.Origin = &origin{Topic: text(o.Topic), Partition: o.Partition, Offset: o.Offset, Group: text(o.Group), Cause: text(o.Cause), Time: o.Time}
@@ -112,14 +113,16 @@ func (f *frame) delivery() *stream.Delivery {
 		from := &f.Containers[i]
 		c := &stream.Container{
 			Stream: penstock.StreamID{Namespace: string(from.Namespace), Key: string(from.Key)}, Token: from.Token, Time: from.Time,
-			Header: from.Header.to(), Attempts: from.Attempts, Events: make([]penstock.Envelope, len(from.Items)),
+			Header: from.Header.to(), Attempts: from.Attempts,
 		}
+		events := make([]penstock.Envelope, len(from.Items))
 		for j := range from.Items {
-			c.Events[j] = from.Items[j].to()
+			events[j] = from.Items[j].to()
 			t := c.Token
 			t.Index = from.Items[j].Index
-			d.Items = append(d.Items, stream.Item{Token: t, Attempt: from.Items[j].Attempt, Event: &c.Events[j], From: c})
+			d.Items = append(d.Items, stream.Item{Token: t, Attempt: from.Items[j].Attempt, From: c, Index: j})
 		}
+		c.Events = stream.EventsOf(events...)
 	}
 	return d
 }

@@ -16,8 +16,8 @@ func offer(name string, request uint64, los ...uint64) *stream.Delivery {
 	d := &stream.Delivery{Request: request, Subscription: stream.SubscriptionRecord{
 		Stream: stream.QualifiedStreamID{Provider: "p", StreamID: id}, Name: name, Incarnation: 1}}
 	for _, lo := range los {
-		c := &stream.Container{Stream: id, Token: penstock.Token{Lo: lo}, Events: make([]penstock.Envelope, 1)}
-		d.Items = append(d.Items, stream.Item{Token: c.Token, Attempt: 1, Event: &c.Events[0], From: c})
+		c := &stream.Container{Stream: id, Token: penstock.Token{Lo: lo}, Events: stream.EventsOf(penstock.Envelope{})}
+		d.Items = append(d.Items, stream.Item{Token: c.Token, Attempt: 1, From: c})
 	}
 	return d
 }

@@ -91,16 +91,16 @@ func TestDeliveryComesBackAsItWas(t *testing.T) {
 	c := &stream.Container{
 		Stream: penstock.StreamID{Namespace: "n\xff", Key: "k"}, Token: penstock.Token{Hi: 1, Lo: 2}, Time: time.Unix(5, 6).UTC(), Attempts: 1,
 		Header: penstock.Header{{Name: "a", Value: "\xfe"}},
-		Events: []penstock.Envelope{{Value: []byte("0")}, {Value: []byte("\xff1"), Meta: penstock.Meta{
+		Events: stream.EventsOf(penstock.Envelope{Value: []byte("0")}, penstock.Envelope{Value: []byte("\xff1"), Meta: penstock.Meta{
 			ID: "\xfd", Time: time.Unix(7, 8).UTC(), Key: "k\x00", Header: penstock.Header{{Name: "", Value: "v"}}, ContentType: "c", Schema: "s",
 			Stream: penstock.StreamID{Namespace: "x", Key: "y"}, Producer: 9, Attempt: 2,
 			Origin: &penstock.Origin{Topic: "t", Partition: 3, Offset: 4, Group: "g", Cause: "c", Time: time.Unix(9, 1).UTC()},
-		}}},
+		}}),
 	}
 	d := &stream.Delivery{
 		Subscription: stream.SubscriptionRecord{Stream: stream.QualifiedStreamID{Provider: "p", StreamID: c.Stream}, Name: "\xfc", Filter: "f", Implicit: true, Incarnation: 1, Attached: 2},
 		Queue:        stream.QueueID{Name: "q", Number: 1, Ring: 2}, Request: 3,
-		Items: []stream.Item{{Token: penstock.Token{Hi: 1, Lo: 2, Index: 1}, Attempt: 4, Event: &c.Events[1], From: c}},
+		Items: []stream.Item{{Token: penstock.Token{Hi: 1, Lo: 2, Index: 1}, Attempt: 4, From: c, Index: 1}},
 	}
 	f := frame{Kind: kindDeliver, Call: 1, Subscription: fromRecord(d.Subscription), Queue: fromQueue(d.Queue), Request: d.Request, Containers: fromItems(d.Items)}
 	line, err := appendFrame(nil, &f)
@@ -116,8 +116,8 @@ func TestDeliveryComesBackAsItWas(t *testing.T) {
 		t.Fatalf("got %+v, want %+v", got, d)
 	}
 	it, want := got.Items[0], d.Items[0]
-	if it.Token != want.Token || it.Attempt != want.Attempt || !reflect.DeepEqual(it.Event, want.Event) {
-		t.Errorf("item %+v of %+v, want %+v of %+v", it, it.Event, want, want.Event)
+	if it.Token != want.Token || it.Attempt != want.Attempt || !reflect.DeepEqual(it.Event(), want.Event()) {
+		t.Errorf("item %+v of %+v, want %+v of %+v", it, it.Event(), want, want.Event())
 	}
 	from := *it.From
 	if from.Events = c.Events; !reflect.DeepEqual(from, *c) {

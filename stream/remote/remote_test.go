@@ -439,8 +439,8 @@ func TestDeliveryInParts(t *testing.T) {
 		time.Sleep(time.Second)
 		d := &stream.Delivery{Request: 1}
 		for i := range 5 {
-			c := &stream.Container{Token: penstock.Token{Lo: uint64(i)}, Events: make([]penstock.Envelope, 1)}
-			d.Items = append(d.Items, stream.Item{Token: c.Token, Attempt: 1, Event: &c.Events[0], From: c})
+			c := &stream.Container{Token: penstock.Token{Lo: uint64(i)}, Events: stream.EventsOf(penstock.Envelope{})}
+			d.Items = append(d.Items, stream.Item{Token: c.Token, Attempt: 1, From: c})
 		}
 		if a, err := n.owner.Deliver(t.Context(), d); err != nil || len(a.Failed) > 0 {
 			t.Errorf("%+v, %v; want all settled", a, err)
@@ -454,10 +454,10 @@ func TestDeliveryInParts(t *testing.T) {
 			t.Errorf("%+v, %v; want 3 failed and 4 untried", a, err)
 		}
 		c := d.Items[0].From
-		c.Events = make([]penstock.Envelope, 3)
+		c.Events = stream.EventsOf(make([]penstock.Envelope, 3)...)
 		whole := &stream.Delivery{Request: 3}
-		for i := range c.Events {
-			whole.Items = append(whole.Items, stream.Item{Token: penstock.Token{Index: uint32(i)}, Attempt: 1, Event: &c.Events[i], From: c})
+		for i := range c.Events.Len() {
+			whole.Items = append(whole.Items, stream.Item{Token: penstock.Token{Index: uint32(i)}, Attempt: 1, From: c, Index: i})
 		}
 		if _, err := n.owner.Deliver(t.Context(), whole); !errors.Is(err, penstock.ErrTooLarge) {
 			t.Errorf("a container of 3 for a demand of 2: %v, want ErrTooLarge", err)
