@@ -1,12 +1,9 @@
 package segfile
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/penstock/penstock"
-	"github.com/penstock/penstock/internal/vfs"
 )
 
 // idleBarrier is how long a partition at level synced is idle, at the least,
@@ -105,49 +102,6 @@ func (p *Partition) background() {
 	p.armLocked()
 	p.mu.Unlock()
 }
-
-// syncLog makes what was written before the call durable. It may run beside
-// the holder of the baton.
-func (p *Partition) syncLog() error {
-	p.mu.Lock()
-	m := p.written
-	if m.seg == nil || m == p.safe || m.sealed || p.broken != nil { // a sealed segment is synced by its seal
-		err := p.broken
-		p.mu.Unlock()
-		return err
-	}
-	f, err := m.seg.acquire() // open already: the writer holds it
-	p.mu.Unlock()
-	if err != nil {
-		return p.stop(writeError(err))
-	}
-	err = f.Sync()
-	if err == nil {
-		err = p.checkLength(f, m)
-	}
-	if errors.Is(err, vfs.ErrRemoved) && p.securedSince(m) {
-		err = nil // sealed and trimmed under our hands
-	}
-	if err != nil {
-		_ = m.seg.release() // the sync's error says more
-		return p.stop(fmt.Errorf("%w: sync of %s: %w", penstock.ErrUnknownOutcome, segmentName(m.seg.hdr.base), err))
-	}
-	p.secured(m)
-	return m.seg.release()
-}
-
-// securedSince reports whether another sync has made everything up to m
-// durable.
-func (p *Partition) securedSince(m mark) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.safe
-	return s.seg != nil && (s.seg.hdr.base > m.seg.hdr.base || s.seg == m.seg && s.pos > m.pos)
-}
-
-// Sync makes every event acknowledged before the call durable, whatever the
-// level. It blocks for one sync of the disk.
-func (p *Partition) Sync() error { return p.syncLog() }
 
 // writeBarrier writes a frame without records, whose durable position proves
 // that everything before it was synced, and syncs it. It needs the baton.

@@ -206,29 +206,6 @@ func (p *Partition) advance(m mark, frames int, stored bool, now int64) {
 	p.loose = p.cfg.Durability == penstock.Synced
 }
 
-// syncWritten makes everything written durable. After an error the partition
-// stops: a sync is never repeated.
-func (p *Partition) syncWritten() error { return p.syncUpTo(p.written) }
-
-func (p *Partition) syncUpTo(m mark) error {
-	if err := p.w.file.Sync(); err != nil {
-		return p.stop(fmt.Errorf("%w: sync of %s: %w", penstock.ErrUnknownOutcome, segmentName(m.seg.hdr.base), err))
-	}
-	p.secured(m)
-	return nil
-}
-
-// secured records that everything up to m is durable.
-func (p *Partition) secured(m mark) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.counts.syncs++
-	if s := p.safe; s.seg == nil || s.seg.hdr.base < m.seg.hdr.base || s.seg == m.seg && s.pos < m.pos {
-		p.safe = m
-		p.durable.Store(uint64(m.end))
-	}
-}
-
 // writeFailed ends an attempt to write behind was. When the disk is full the
 // file is cut back, so that nothing of the attempt can be found later, and the
 // partition goes on when there is room again; any other error stops it.
@@ -241,7 +218,7 @@ func (p *Partition) writeFailed(err error, was mark) error {
 	p.unmap() // before the file is cut
 	cut := p.w.file.Truncate(was.pos)
 	if cut == nil {
-		cut = p.w.file.Sync()
+		cut = p.syncAlone(p.w.file.Sync)
 	}
 	if cut != nil {
 		return p.stop(fmt.Errorf("%w: cannot take back a write on a full disk: %w", penstock.ErrUnknownOutcome, cut))

@@ -287,9 +287,12 @@ func (c *Cursor) sync() error {
 
 // close syncs and closes the file; the cursor takes no more progress.
 func (c *Cursor) close() error {
-	err := c.sync()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	err := error(nil)
+	for !c.closed && err == nil && c.wanted > c.synced { // again: others may store meanwhile
+		err = c.flushLocked(c.wanted, true)
+	}
 	if c.closed {
 		return nil
 	}
@@ -298,6 +301,13 @@ func (c *Cursor) close() error {
 		err = cerr
 	}
 	return err
+}
+
+// last returns the position that was last wanted.
+func (c *Cursor) last() stored {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.want
 }
 
 // dirtyLocked reports whether a cursor of the partition waits for its sync.

@@ -3,6 +3,7 @@ package segfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -186,4 +187,48 @@ func (p *Partition) checkCursor(group string, s *stored) error {
 		Topic: p.cfg.Topic, Partition: p.id, File: EscapeName(group) + slotExt, First: end, Last: s.committed - 1,
 		Cause: fmt.Errorf("committed %d is ahead of the log, which ends at %d", s.committed, end),
 	}
+}
+
+// deleteGroup removes a group's position; it is no error when there is none. When
+// it fails the group stays known, so that it can be tried again.
+func (p *Partition) deleteGroup(group string) error {
+	return p.do(func() error {
+		err := p.open()
+		if err == nil {
+			err = p.removeGroup(group)
+		}
+		if err != nil {
+			return fmt.Errorf("delete group %q, partition %d: %w", group, p.id, err)
+		}
+		return nil
+	}, false)
+}
+
+// removeGroup needs the baton.
+func (p *Partition) removeGroup(group string) error {
+	p.mu.Lock()
+	c := p.cursors[group]
+	delete(p.cursors, group)
+	_, known := p.groups[group]
+	p.mu.Unlock()
+	if !known {
+		return nil
+	}
+	if c != nil {
+		_ = c.close() // its file is removed
+		p.mu.Lock()
+		p.groups[group] = c.last()
+		p.mu.Unlock()
+	}
+	dir := filepath.Join(p.dir, groupsDir)
+	if err := p.cfg.FS.Remove(filepath.Join(dir, EscapeName(group)+slotExt)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := p.cfg.FS.SyncDir(dir); err != nil { // also when the file was gone: the call before may have got so far
+		return err
+	}
+	p.mu.Lock()
+	delete(p.groups, group)
+	p.mu.Unlock()
+	return nil
 }

@@ -338,35 +338,6 @@ func (l *Log) DeleteGroup(group string) error {
 	return errors.Join(errs...)
 }
 
-// deleteGroup removes a group's position; it is no error when there is none.
-func (p *Partition) deleteGroup(group string) error {
-	return p.do(func() error {
-		if err := p.open(); err != nil {
-			return fmt.Errorf("delete group %q, partition %d: %w", group, p.id, err)
-		}
-		p.mu.Lock()
-		c := p.cursors[group]
-		delete(p.cursors, group)
-		delete(p.groups, group)
-		p.mu.Unlock()
-		if c != nil {
-			_ = c.close() // its file is removed
-		}
-		dir := filepath.Join(p.dir, groupsDir)
-		err := p.cfg.FS.Remove(filepath.Join(dir, EscapeName(group)+slotExt))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil {
-			err = p.cfg.FS.SyncDir(dir)
-		}
-		if err != nil {
-			return fmt.Errorf("delete group %q, partition %d: %w", group, p.id, err)
-		}
-		return nil
-	}, false)
-}
-
 // Close writes what waits, syncs, stores the clean-shutdown mark, and frees
 // the lock. Appends that wait for room fail with [penstock.ErrClosed]. It
 // returns the first error of a partition; a partition that had stopped keeps

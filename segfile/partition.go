@@ -44,6 +44,8 @@ type Partition struct {
 
 	bg sync.WaitGroup // background sync, spare, barrier: waited for by Close
 
+	syncs chan struct{} // holds a value while a segment is synced; see syncing.go
+
 	mu      sync.Mutex
 	segs    []*segment // by base; the last one is active unless sealed
 	written mark

@@ -213,7 +213,7 @@ func (p *Partition) makeProducers() error {
 	}
 	slot, err := createSlot(p.cfg.FS, p.dir, producersName, producersMark, p.owner(), (&producers{}).encode(p.Durable()))
 	if err != nil {
-		return writeError(err)
+		return unwritten(err)
 	}
 	if err := p.syncDirectory(); err != nil {
 		_ = slot.file.Close() // the error of the sync says more

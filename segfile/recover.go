@@ -66,7 +66,7 @@ func openPartition(ctx context.Context, l *Log, id int) (*Partition, RecoveryRep
 func newPartition(l *Log, id int) *Partition {
 	return &Partition{
 		log: l, cfg: &l.cfg, id: id, dir: filepath.Join(l.dir, partitionName(id)),
-		cursors: map[string]*Cursor{}, groups: map[string]stored{},
+		cursors: map[string]*Cursor{}, groups: map[string]stored{}, syncs: make(chan struct{}, 1),
 	}
 }
 
@@ -365,8 +365,14 @@ func (r *recovery) cursor(group string) error {
 		p.groups[group] = stored{committed: p.Earliest()}
 		return nil
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case refused(err) || errors.Is(err, fs.ErrNotExist):
 		return err
+	default: // a bad sector: it is the trouble of that group, which may open it later (ADR 0006)
+		r.note("group %q: %v", group, err)
+		p.groups[group] = stored{committed: p.Earliest()}
+		return nil
 	}
 	clamped := false
 	if p.fault == nil {

@@ -78,6 +78,7 @@ func (p *Partition) install(f vfs.File, size int64) (*segment, error) {
 		p.dropSpare(f)
 		return nil, unwritten(p.at(segmentName(hdr.base), fmt.Errorf("begin the segment: %w", err)))
 	}
+	p.taken(segmentName(hdr.base))
 	if err := p.syncDirectory(); err != nil {
 		_ = f.Close() // the file is empty; it is taken up or refused at the next open
 		return nil, p.stop(writeError(fmt.Errorf("begin segment %s: %w", segmentName(hdr.base), err)))

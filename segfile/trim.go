@@ -84,7 +84,9 @@ func (p *Partition) trim(below penstock.Offset) error {
 	var err error
 	switch {
 	case stuck:
-		err = p.seal() // its room was kept free; it syncs
+		if err = p.begin(); err == nil {
+			err = p.seal() // its room was kept free; it syncs
+		}
 	case below > p.Durable():
 		err = p.syncLog() // BQ-123
 	}
@@ -133,6 +135,22 @@ func (p *Partition) moveStart(start penstock.Offset, n int) error {
 	p.segs = append([]*segment(nil), p.segs[n:]...)
 	p.earliest.Store(uint64(start))
 	return nil
+}
+
+// taken takes a name out of what is to be removed: the file of an empty segment
+// that stayed was replaced by another segment, which begins at the same offset.
+func (p *Partition) taken(name string) {
+	p.mu.Lock()
+	i := slices.Index(p.garbage, name)
+	if i < 0 {
+		p.mu.Unlock()
+		return
+	}
+	p.garbage = slices.Delete(p.garbage, i, i+1)
+	size := p.rubbish[name]
+	delete(p.rubbish, name)
+	p.mu.Unlock()
+	p.log.disk.give(size)
 }
 
 // removeGarbage removes files that lie below the log start.
