@@ -33,6 +33,10 @@ func (c *Consumer[T]) liven() {
 		if cur.sought.Load() != nil {
 			c.halt()
 		}
+		// Looked at for nothing but this: what the next pulls of all partitions
+		// need comes from memory at the same time, not one after the other.
+		cur.hold.Committed()
+		cur.source.end()
 	}
 }
 
