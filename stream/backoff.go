@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -9,10 +10,42 @@ import (
 )
 
 // Backoff says how long to wait before a repetition. Implementations must be
-// safe for concurrent use.
+// safe for concurrent use. One that panics is logged, and a second is waited.
 type Backoff interface {
-	// Next returns the wait before repetition n, counted from 0.
+	// Next returns the wait before repetition n, counted from 0; a negative one
+	// is none.
 	Next(n int) time.Duration
+}
+
+// brokenPause is the wait where a backoff has failed to tell one.
+const brokenPause = time.Second
+
+// pause asks a backoff of the configuration, on a worker: it is user code.
+func (r *run) pause(field string, b Backoff, n int) (d time.Duration) {
+	if f, ok := b.(Fixed); ok {
+		return time.Duration(f)
+	}
+	if err := guard(field, func() error { d = b.Next(n); return nil }); err != nil {
+		r.log.Error("backoff failed", r.fields("waiting", brokenPause, "err", err)...)
+		return brokenPause
+	}
+	return d
+}
+
+// backOff waits before repetition n of a delivery or a handshake that began at
+// started. When its time would be used up by then it returns errExpired at once.
+func (r *run) backOff(ctx context.Context, n int, started time.Time, stop <-chan struct{}) error {
+	d := r.pause("DeliveryBackoff", r.deliveryBackoff, n)
+	if r.maxDelivery >= 0 && d > r.maxDelivery-time.Since(started) {
+		return errExpired
+	}
+	if err := sleep(ctx, d, stop); err != nil {
+		return err
+	}
+	if r.expired(started) {
+		return errExpired
+	}
+	return nil
 }
 
 // Exponential waits for a random time in [Min, min(Min + Step*2^n, Max)).

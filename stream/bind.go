@@ -67,7 +67,8 @@ func EveryNamespace() Pattern {
 
 // Matching matches the streams for which f returns true. It must always say
 // the same of the same stream, on every node, and be safe for concurrent use.
-// It is called by the goroutine of an agent, so it must not block or panic.
+// The agent waits for it before it delivers anything of the stream; when it
+// panics it is asked again after the delivery backoff.
 func Matching(f func(penstock.StreamID) bool) Pattern {
 	if f == nil {
 		return Pattern{err: &penstock.FieldError{Field: "pattern", Reason: "the function is nil"}}

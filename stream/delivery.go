@@ -102,7 +102,11 @@ func (r *run) deliver(sub *subscription) {
 		}
 		d.batch = append(d.batch, c)
 	}
-	d.rest = d.batch
+	if len(d.batch) == 0 {
+		r.cursorFailed(sub, d, errNothing)
+		return
+	}
+	d.rest, sub.moved = d.batch, false
 	r.startDelivery(d)
 }
 
@@ -179,11 +183,8 @@ func (d *delivery) where() string { return "consumer " + d.offer.Subscription.Na
 func (d *delivery) do(ctx context.Context, w *worker) error {
 	r := d.run
 	if n := d.attempts - 1; n > 0 {
-		if err := sleep(ctx, r.deliveryBackoff.Next(n-1), d.stop); err != nil {
+		if err := r.backOff(ctx, n-1, d.started, d.stop); err != nil {
 			return err
-		}
-		if r.expired(d.started) {
-			return errExpired
 		}
 	}
 	consumer, err := r.resolve(ctx, d.offer.Subscription)
@@ -197,6 +198,10 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 	d.offer.room = w.takeRoom()
 	d.answer, err = consumer.Deliver(ctx, &d.offer)
 	w.room = d.offer.room // unless the handler has panicked: then it is left to it
+	for i := range d.answer.Failed {
+		f := &d.answer.Failed[i]
+		f.Err = sound(d.where(), f.Err)
+	}
 	return err
 }
 

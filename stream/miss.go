@@ -50,15 +50,15 @@ func (r *run) cursorFailed(sub *subscription, d *delivery, err error) {
 	r.stats.Missed++
 	r.tellOf(sub, SubscriptionLost, Diagnostic{Err: err})
 	r.log.Error("place lost: its containers left the cache before they were delivered", r.about(sub, "policy", r.onMiss.String(), "err", err)...)
+	sub.missed = err
 	switch {
+	case sub.moved: // where the policy has put it is lost, too: there it stays
 	case r.onMiss == MissEarliest:
 		r.moveOn(sub, Position{Kind: PositionEarliest}, was)
 	case r.onMiss == MissLatest:
 		r.moveOn(sub, r.afterRead(), was)
 	case r.onMiss == MissFault && !sub.rec.Implicit && r.latch.enter():
 		r.fault(sub, func() bool { return !sub.removed }, err, func(bool) { r.latch.leave() })
-	default:
-		sub.missed = err
 	}
 }
 
@@ -68,7 +68,10 @@ func (r *run) moveOn(sub *subscription, at Position, unresolved bool) {
 	sub.generation++
 	sub.cursor.Close()
 	sub.cursor = next
-	sub.unresolved = unresolved
+	sub.unresolved, sub.missed, sub.moved = unresolved, nil, true
 	r.busy[sub.entry] = struct{}{}
 	r.deliver(sub)
 }
+
+// errNothing is the failure of a cursor that contradicts itself.
+var errNothing = errors.New("Cursor.Next returned no container, and Peek had said that there is one")

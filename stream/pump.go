@@ -102,7 +102,7 @@ func (r *run) pumpOnce(delay time.Duration) {
 	r.sweep(time.Now())
 	job := receiverJob{delay: delay}
 	polled := r.pumping.force
-	if r.progressDue(time.Now()) {
+	if r.progressDue() {
 		job.mark = r.reportProgress(false)
 	}
 	if mark := r.marked; polled && job.mark == nil && r.hasMarked {
@@ -145,9 +145,9 @@ func (r *run) purge() {
 
 // progressDue keeps the cost of computing progress, which grows with the
 // number of busy streams, in proportion to the deliveries that ended.
-func (r *run) progressDue(now time.Time) bool {
+func (r *run) progressDue() bool {
 	p := &r.pumping
-	return p.force || len(r.busy) <= 8*p.unreported || now.Sub(p.computed) >= r.poll
+	return p.force || len(r.busy) <= 8*p.unreported || time.Since(p.computed) >= r.poll
 }
 
 func (r *run) runJob(job receiverJob) {
@@ -217,7 +217,12 @@ func (r *run) jobEnded(job receiverJob, got []Container, err error) {
 			r.endPump()
 			return
 		}
-		r.pumpOnce(r.readBackoff.Next(p.failures - 1))
+		var pause time.Duration
+		n := p.failures - 1
+		r.spawn("ReadBackoff", func(context.Context) error {
+			pause = r.pause("ReadBackoff", r.readBackoff, n)
+			return nil
+		}, func(error) { r.pumpOnce(pause) })
 	case len(got) == 0:
 		r.readErr = nil
 		r.endPump()
@@ -319,47 +324,6 @@ func (r *run) tellJoined(had bool) {
 	r.pumping.joined = nil
 }
 
-// startWait lets the receiver say when data comes.
-func (r *run) startWait() {
-	p := &r.pumping
-	w, ok := r.receiver.(Waiter)
-	if !ok || p.waitFailed {
-		p.waitFailed = false // once per poll
-		return
-	}
-	if !r.latch.enter() {
-		return
-	}
-	ctx, cancel := context.WithCancel(r.ctx)
-	p.wait, r.withReceiver = cancel, true
-	r.spawn("receiver", func(context.Context) error { return w.Wait(ctx) }, func(err error) {
-		defer r.latch.leave()
-		cancelled := ctx.Err() != nil
-		cancel()
-		p.wait, r.withReceiver = nil, false
-		r.calling("", time.Time{})
-		again := p.again
-		p.again = false
-		switch {
-		case r.draining:
-			r.tellJoined(false)
-		case again:
-			r.startPump(nil)
-		case err == nil:
-			p.waitFailed = true // unless the pump reads something
-			r.startPump(nil)
-		case !cancelled:
-			r.log.Warn("waiting for the queue failed; polling goes on", r.fields("err", err)...)
-		}
-	})
-}
-
-// endWait asks the receiver's Wait to return, which it does soon.
-func (r *run) endWait() {
-	r.calling("Wait", time.Now())
-	r.pumping.wait()
-}
-
 // unstall pumps again when something that held the cache has ended and the
 // last pump had no room.
 func (r *run) unstall() {
@@ -393,6 +357,8 @@ func (r *run) reportDue() bool {
 	if n == 0 || r.draining || n < reportAfter && r.delivering > 0 {
 		return false
 	}
-	_, ok := r.receiver.(Waiter)
-	return ok
+	if _, ok := r.receiver.(Waiter); !ok {
+		return false
+	}
+	return r.progressDue() // a pump that would report nothing is not asked for
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ type streamEntry struct {
 	notice   Roster         // newest notice that came while registering
 	heard    map[string]heard
 	subs     []*subscription
+	implicit []SubscriptionRecord // that bindings declare; of the registration
 	activity time.Time
 	newest   penstock.Token // of its container read last
 	taken    time.Time      // when the queue took that one in; zero when it does not say
@@ -83,14 +85,37 @@ func (r *run) register(e *streamEntry, first penstock.Token, now time.Time) {
 	}
 }
 
-// open opens a cursor at a place that is known to be in the cache; a refusal
-// is a fault of the cache.
+// open opens a cursor at a place that was in the cache when it was read. A
+// cache that evicts under live cursors may have lost it since: the cursor's first
+// read says so then. Any other refusal is a fault of the cache.
 func (r *run) open(id penstock.StreamID, at Position) Cursor {
 	c, err := r.cache.Cursor(id, at)
+	if errors.Is(err, ErrCacheMiss) && at.Kind != PositionEarliest {
+		return &lostCursor{Cursor: r.open(id, Position{Kind: PositionEarliest}), at: at.Token, err: err}
+	}
 	if err != nil {
 		panic("stream: Cache.Cursor refused a place that the cache holds: " + err.Error())
 	}
 	return c
+}
+
+// lostCursor stands at a container that is no longer in the cache; what is left
+// behind it is held.
+type lostCursor struct {
+	Cursor
+	at  penstock.Token
+	err error
+}
+
+func (l *lostCursor) Next() (Container, bool, error) { return Container{}, false, l.err }
+func (l *lostCursor) Peek() (Peeked, bool)           { return Peeked{Token: l.at}, true }
+
+// Lag implements [Lagging]: what was dropped is not there to be counted.
+func (l *lostCursor) Lag() (events uint64, oldest time.Time) {
+	if c, ok := l.Cursor.(Lagging); ok {
+		return c.Lag()
+	}
+	return 0, time.Time{}
 }
 
 // tryRegister is attempt n. It is repeated until it succeeds or the agent
@@ -98,17 +123,20 @@ func (r *run) open(id penstock.StreamID, at Position) Cursor {
 // is reported (OR-64).
 func (r *run) tryRegister(e *streamEntry, n int) {
 	var roster Roster
+	var implicit []SubscriptionRecord
 	r.spawn("registry", func(ctx context.Context) error {
 		if n > 0 {
-			if err := sleep(ctx, r.deliveryBackoff.Next(n-1), r.drain); err != nil {
+			if err := sleep(ctx, r.pause("DeliveryBackoff", r.deliveryBackoff, n-1), r.drain); err != nil {
 				return err
 			}
 		}
+		implicit = r.implicit(e.id) // asks the functions of patterns
 		var err error
 		roster, err = r.registry.RegisterProducer(ctx, r.qualified(e.id), r.agent)
 		return err
 	}, func(err error) {
 		if err == nil {
+			e.implicit = implicit
 			r.registrationEnded(e, roster)
 			r.latch.leave()
 			return
@@ -132,11 +160,10 @@ func (r *run) registrationEnded(e *streamEntry, found Roster) {
 	e.state = registered
 	r.tell(StreamRegistered, Diagnostic{Stream: e.id, Token: e.trigger})
 	e.seen = found.Revision
-	implicit := r.implicit(e.id)
-	found.Subscriptions = union(implicit, found.Subscriptions)
+	found.Subscriptions = union(e.implicit, found.Subscriptions)
 	now := found.Subscriptions
 	if e.notice.Revision > found.Revision {
-		e.seen, now = e.notice.Revision, union(implicit, e.notice.Subscriptions)
+		e.seen, now = e.notice.Revision, union(e.implicit, e.notice.Subscriptions)
 	}
 	for _, rec := range now {
 		at := Position{Kind: PositionAt, Token: e.trigger}
@@ -202,7 +229,7 @@ func (r *run) rosterChanged(id penstock.StreamID, roster Roster) {
 		return
 	}
 	e.seen = roster.Revision
-	roster.Subscriptions = union(r.implicit(id), roster.Subscriptions)
+	roster.Subscriptions = union(e.implicit, roster.Subscriptions)
 	for _, sub := range slices.Clone(e.subs) {
 		if !slices.ContainsFunc(roster.Subscriptions, func(rec SubscriptionRecord) bool {
 			return rec.Name == sub.rec.Name && rec.Incarnation == sub.rec.Incarnation

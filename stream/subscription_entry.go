@@ -36,6 +36,7 @@ type subscription struct {
 	notBefore  time.Time
 	held       bool      // nobody in this process handles it; it waits to be announced
 	missed     error     // its place is no longer in the cache, and it stays there
+	moved      bool      // a policy has moved it, and nothing was delivered since
 	asked      time.Time // when the latest one was requested
 
 	generation uint64    // of the position; rises with each completed handshake and each rewind
@@ -77,7 +78,7 @@ func (r *run) requestHandshake(sub *subscription) {
 	r.requests++
 	sub.request = r.requests
 	sub.unresolved = true
-	sub.again, sub.notBefore, sub.missed = false, time.Time{}, nil
+	sub.again, sub.notBefore, sub.missed, sub.moved = false, time.Time{}, nil, false
 	if sub.supersede != nil {
 		sub.supersede()
 		sub.supersede = nil
@@ -112,11 +113,8 @@ func (r *run) tryHandshake(h *handshake) {
 	h.attempts++
 	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
 		if n > 0 {
-			if err := sleep(ctx, r.deliveryBackoff.Next(n-1), h.stop); err != nil {
+			if err := r.backOff(ctx, n-1, h.started, h.stop); err != nil {
 				return err
-			}
-			if r.expired(h.started) {
-				return errExpired
 			}
 		}
 		consumer, err := r.resolve(ctx, rec)

@@ -17,7 +17,7 @@ type silent struct {
 }
 
 // agentCode is what the loop of an agent calls, so what keeps it from answering.
-const agentCode = "agent (its cache, a pattern or a backoff has not returned)"
+const agentCode = "agent (its cache has not returned)"
 
 // words says for how long the agent has not answered.
 func (s *silence) words(r *run, now time.Time) string {

@@ -7,9 +7,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/queue"
 )
+
+// slowCache does not return from Add before its gate opens.
+type slowCache struct {
+	Cache
+	gate chan struct{}
+}
+
+func (s slowCache) Add(batch []Container) error {
+	<-s.gate
+	return s.Cache.Add(batch)
+}
 
 // An agent whose loop does not come back is named, nobody waits for it, and it
 // is told when it answers again.
@@ -17,13 +27,16 @@ func TestWatchdogNamesASilentAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		topic := memoryTopic(t, queue.Config[Container]{Partitions: 2})
 		defer topic.Close()
-		p := openProvider(t, topic)
+		gate := make(chan struct{})
+		p := openProvider(t, WithCache(topic, func(QueueID) (Cache, error) {
+			c, err := NewSimpleCache(100)
+			return slowCache{c, gate}, err
+		}))
 		defer p.Close()
-		gate, d := make(chan struct{}), p.Diagnostics(0)
+		d := p.Diagnostics(0)
 		s := Of[string](p, "n", "s")
-		blocks := Matching(func(id penstock.StreamID) bool { <-gate; return true })
 		var r recorder
-		if err := Bind(p, "all", blocks, r.handle); err != nil {
+		if err := Bind(p, "all", EveryNamespace(), r.handle); err != nil {
 			t.Fatal(err)
 		}
 		stop := running(p)
@@ -42,7 +55,7 @@ func TestWatchdogNamesASilentAgent(t *testing.T) {
 		want(t, "waited for it", time.Since(begun) <= 2*patience, true)
 		want(t, "condition", st.Condition, ConditionSilent)
 		want(t, "running", st.Running, true)
-		if !strings.Contains(st.Reason, "no answer from the agent (its cache, a pattern or a backoff has not returned) for 1") {
+		if !strings.Contains(st.Reason, "no answer from the agent (its cache has not returned) for 1") {
 			t.Errorf("reason %q", st.Reason)
 		}
 		if html := ask("/", p).Body.String(); !strings.Contains(html, "■ silent") {

@@ -167,12 +167,12 @@ func (w *worker) do(t task) {
 	finished := false
 	defer func() {
 		if !finished {
-			x.err = &penstock.PanicError{Where: t.where(), Value: recover(), Stack: debug.Stack()}
+			x.err = sound(t.where(), &penstock.PanicError{Where: t.where(), Value: recover(), Stack: debug.Stack()})
 			w.run.bring(x)
 			w.run.callWorker() // for what it brought about, should this one end
 		}
 	}()
-	x.err = t.do(w.run.ctx, w)
+	x.err = sound(t.where(), t.do(w.run.ctx, w))
 	finished = true
 	w.run.bring(x)
 }
