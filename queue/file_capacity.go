@@ -67,8 +67,8 @@ func refused(err error) bool {
 func (e *fileEngine[T]) boundedFirst(ctx context.Context, n int, try func() error) error {
 	t := e.topic
 	for {
-		freed := e.log.Freed()
 		e.log.MakeRoom()
+		freed := e.log.Freed() // behind what this call gives back itself, which would wake it at once
 		e.sweepAll()
 		if err := t.open(ctx); err != nil {
 			return err

@@ -40,7 +40,7 @@ func (l *lane[T]) nextBeside(j *job[T], now time.Time, n int) (bool, error) {
 
 // recordParked hands what the machine has parked to the retry log.
 func (l *lane[T]) recordParked() error {
-	moved, err := l.park.record()
+	moved, err := l.record()
 	if err != nil {
 		return err
 	}
@@ -50,6 +50,17 @@ func (l *lane[T]) recordParked() error {
 		return l.commitSoon()
 	}
 	return nil
+}
+
+// record hands what the machine has decided to the retry log. An event that the
+// topic's limits have deleted meanwhile, with the lane moved past it, cannot be
+// parked and need not be: the lane begins again at its next turn, with what the
+// retry log holds.
+func (l *lane[T]) record() (moved bool, err error) {
+	if moved, err = l.park.record(); err != nil && l.cur.wasPassed(err) {
+		return false, nil
+	}
+	return moved, err
 }
 
 // collectParked looks what the retry log has taken.

@@ -211,7 +211,7 @@ func (l *lane[T]) settle(now time.Time, span settle.Span, failed []settle.Outcom
 // settled is what follows a settlement.
 func (l *lane[T]) settled(failed bool) error {
 	if l.park != nil && (l.park.busy || failed) {
-		if _, err := l.park.record(); err != nil {
+		if _, err := l.record(); err != nil {
 			return err
 		}
 	}
