@@ -46,7 +46,7 @@ type RedriveConfig[T any] struct {
 
 // RedriveReport counts, in events, what became of the dead letters.
 type RedriveReport struct {
-	Redriven int // accepted by their topic; with DryRun, those that would be sent
+	Redriven int // accepted by their topic; with DryRun, those that would be sent and can be decoded
 	Skipped  int // refused by Filter; they are still dead letters
 	Failed   int // without a topic to go to, or refused by it for good; they are still dead letters
 }
@@ -74,7 +74,8 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 //
 // A dead letter that could not be decoded ([Undecoded]) is decoded anew by the
 // codec of the topic that it goes back to, and stays, as Failed, when that fails
-// too; Filter sees it with the zero value.
+// too; Filter sees it with the zero value. It is the same for one that the
+// dead-letter topic itself cannot decode: it stays as one that [Undecoded] knows.
 //
 // Redrive blocks while a topic is full, and while from is paused. It returns the
 // report with an error that matches ctx.Err() and its cause when ctx ends, and
@@ -83,8 +84,7 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 // matches [penstock.ErrInvalid] when the configuration is wrong,
 // [penstock.ErrExists] when from is used in another way, and
 // [penstock.ErrClosed] when it is closed. A Filter or Progress that panics ends
-// it with a [*penstock.PanicError], and an event that the dead-letter topic
-// itself cannot decode with an [*UndecodableError].
+// it with a [*penstock.PanicError].
 func Redrive[T any](ctx context.Context, from *Group[T], c RedriveConfig[T]) (RedriveReport, error) {
 	r := redrive[T]{config: c, from: from, to: make(map[string]*Topic[T])}
 	err := r.run(ctx)
@@ -162,6 +162,12 @@ func (r *redrive[T]) partition(ctx context.Context, partition int, end penstock.
 			n = int(left)
 		}
 		b, ok, err := reader.Read(n)
+		if bad := asUndecodable(err); bad != nil {
+			if err := r.undecodable(ctx, bad); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -172,14 +178,19 @@ func (r *redrive[T]) partition(ctx context.Context, partition int, end penstock.
 			continue
 		}
 		done, err := r.batch(ctx, b)
-		if done > 0 && !r.config.DryRun {
-			err = errors.Join(err, reader.Commit(b.Offset(0)+penstock.Offset(done)))
-		}
-		if err := errors.Join(err, r.progress()); err != nil {
+		if err := r.finish(b.Offset(0), done, err); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// finish commits the first done events from an offset on, and tells Progress.
+func (r *redrive[T]) finish(first penstock.Offset, done int, err error) error {
+	if done > 0 && !r.config.DryRun {
+		err = errors.Join(err, r.reader.Commit(first+penstock.Offset(done)))
+	}
+	return errors.Join(err, r.progress())
 }
 
 func (r *redrive[T]) progress() (err error) {
@@ -264,7 +275,13 @@ func (r *redrive[T]) send(ctx context.Context, to *Topic[T], events []penstock.E
 		return r.leave(ctx, events[0], at)
 	}
 	if r.config.DryRun {
-		r.report.Redriven += len(events)
+		for _, e := range events {
+			if _, err := asProduced(to, e); err != nil {
+				r.report.Failed++
+			} else {
+				r.report.Redriven++
+			}
+		}
 		return len(events), nil
 	}
 	if err := r.pace(ctx); err != nil {

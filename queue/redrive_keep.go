@@ -7,7 +7,28 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// What becomes of the dead letters that Redrive does not send back.
+// What becomes of the dead letters that Redrive does not send back, or cannot
+// even read.
+
+// undecodable deals with a dead letter that its own topic cannot decode: as with
+// one that the topic before it could not.
+func (r *redrive[T]) undecodable(ctx context.Context, bad *UndecodableError) error {
+	if err := r.reader.Seek(bad.Offset + 1); err != nil {
+		return err
+	}
+	e := penstock.Event[T]{Meta: bad.Meta}
+	if _, _, known := Undecoded(e); e.Origin == nil { // what it was before is lost
+		e = r.from.deadUndecodable(r.reader.cursor.part.index, bad)
+	} else if !known { // else its value was nothing in the first place
+		e.Header = bad.header(e.Header)
+	}
+	to, err := r.target(e)
+	done := 0
+	if err == nil {
+		done, err = r.send(ctx, to, []penstock.Event[T]{e}, bad.Offset)
+	}
+	return r.finish(bad.Offset, done, err)
+}
 
 // leave keeps an event among the dead letters that the filter or its origin
 // keeps there.

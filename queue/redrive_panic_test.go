@@ -40,8 +40,9 @@ func (c brittle) size(v string) penstock.Bytes {
 }
 
 // A dead letter whose codec and size function panic in its own topic and in
-// that of the dead letters can neither go nor stay anew: Redrive ends there,
-// each time, and goes on when they are mended. Nothing is lost or sent twice.
+// that of the dead letters can neither go nor stay anew in memory: Redrive ends
+// there, each time, and goes on when they are mended. On disk its bytes stay.
+// Nothing is lost or sent twice.
 func TestRedriveBetweenPanickingCodecsLosesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s storage) {
 		c := brittle{penstock.String(), new(atomic.Bool)}
@@ -60,23 +61,30 @@ func TestRedriveBetweenPanickingCodecsLosesNothing(t *testing.T) {
 		redrive := func() (queue.RedriveReport, error) {
 			return queue.Redrive(t.Context(), from, queue.RedriveConfig[string]{To: []*queue.Topic[string]{orders}})
 		}
+		onDisk := s.name == "file"
 		c.broken.Store(true)
-		for i, want := range []queue.RedriveReport{{Redriven: 1}, {}} {
+		broken := []queue.RedriveReport{{Redriven: 1}, {}}
+		last, order, committed := 2, []string{"a", "b", "c"}, penstock.Offset(3)
+		if onDisk { // b stays behind c, twice
+			broken = []queue.RedriveReport{{Redriven: 2, Failed: 1}, {Failed: 1}}
+			last, order, committed = 1, []string{"a", "c", "b"}, 5
+		}
+		for i, want := range broken {
 			report, err := redrive()
-			if _, ok := errors.AsType[*penstock.PanicError](err); !ok {
-				t.Errorf("call %d ends with %v, want what panicked", i, err)
+			if _, ok := errors.AsType[*penstock.PanicError](err); ok == onDisk {
+				t.Errorf("call %d ends with %v", i, err)
 			}
 			if report != want {
 				t.Errorf("call %d = %+v, want %+v", i, report, want)
 			}
 		}
 		c.broken.Store(false)
-		if report, err := redrive(); err != nil || report != (queue.RedriveReport{Redriven: 2}) {
-			t.Errorf("mended: %+v, %v, want 2 sent back", report, err)
+		if report, err := redrive(); err != nil || report != (queue.RedriveReport{Redriven: last}) {
+			t.Errorf("mended: %+v, %v, want %d sent back", report, err, last)
 		}
-		if diff := cmp.Diff([]string{"a", "b", "c"}, slices.Concat(contents(t, orders)...)); diff != "" {
+		if diff := cmp.Diff(order, slices.Concat(contents(t, orders)...)); diff != "" {
 			t.Errorf("sent back (-want +got):\n%s", diff)
 		}
-		wantCommitted(t, from, 3)
+		wantCommitted(t, from, committed)
 	})
 }

@@ -399,11 +399,21 @@ func TestRedriveDecodesAnew(t *testing.T) {
 			return nil
 		})
 		time.Sleep(time.Second)
-		report, err := queue.Redrive(t.Context(), from, c)
+		dry := c
+		dry.DryRun = true
+		report, err := queue.Redrive(t.Context(), from, dry)
+		if err != nil || report != (queue.RedriveReport{Failed: 1}) {
+			t.Errorf("a dry run with the old codec = %+v, %v", report, err)
+		}
+		report, err = queue.Redrive(t.Context(), from, c)
 		if err != nil || report != (queue.RedriveReport{Failed: 1}) {
 			t.Errorf("Redrive with the old codec = %+v, %v", report, err)
 		}
 		repaired.Store(true)
+		report, err = queue.Redrive(t.Context(), from, dry)
+		if err != nil || report != (queue.RedriveReport{Redriven: 1}) {
+			t.Errorf("a dry run with the new codec = %+v, %v", report, err)
+		}
 		report, err = queue.Redrive(t.Context(), from, c)
 		if err != nil || report != (queue.RedriveReport{Redriven: 1}) {
 			t.Errorf("Redrive with the new codec = %+v, %v", report, err)
@@ -413,6 +423,50 @@ func TestRedriveDecodesAnew(t *testing.T) {
 		events := got.take()
 		if len(events) != 2 || events[1].Value != "bad 1" || events[1].ID != "id" || len(events[1].Header) != 2 || events[1].Header.Get("h") != "v" || events[1].Header.Get(queue.RedrivenHeader) != "1" {
 			t.Errorf("handled %+v", events)
+		}
+	})
+}
+
+// A dead letter that its own topic cannot decode does not end a redrive: it goes
+// back when its origin can read it, and else stays with its bytes.
+func TestRedriveGoesOnBehindWhatTheDeadLetterTopicCannotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		orders := open(t, storage{"file"}, queue.Config[string]{Name: "orders", Codec: penstock.String()})
+		backlog := group(t, orders, "g", queue.GroupConfig{})
+		dead, _ := pickyTopic(t, queue.Config[string]{Name: "dead"})
+		from := group(t, dead, "redrive", queue.GroupConfig{})
+		origin := &penstock.Origin{Topic: "orders", Group: "g"}
+		for _, e := range []penstock.Event[string]{
+			{Value: "bad 1", Meta: penstock.Meta{ID: "1", Origin: origin}},
+			{Value: "bad 2", Meta: penstock.Meta{ID: "2", Origin: &penstock.Origin{Topic: "elsewhere"}}},
+			{Value: "panic 3"},
+			{Value: "good 4", Meta: penstock.Meta{ID: "4", Origin: origin}},
+		} {
+			if err := dead.ProduceEvents(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := queue.RedriveConfig[string]{To: []*queue.Topic[string]{orders}, DryRun: true}
+		want := queue.RedriveReport{Redriven: 2, Failed: 2}
+		for range 2 {
+			if report, err := queue.Redrive(t.Context(), from, c); err != nil || report != want {
+				t.Fatalf("Redrive with DryRun %v = %+v, %v", c.DryRun, report, err)
+			}
+			c.DryRun = false
+		}
+		if got := drainAll(t, backlog); len(got) != 2 || got[0].Value != "bad 1" || got[0].ID != "1" || got[1].Value != "good 4" {
+			t.Errorf("sent back: %+v", got)
+		}
+		if report, err := queue.Redrive(t.Context(), from, c); err != nil || report != (queue.RedriveReport{Failed: 2}) {
+			t.Errorf("Redrive of what stayed = %+v, %v", report, err)
+		}
+		kept := map[string]string{}
+		for _, e := range drainAll(t, group(t, dead, "all", queue.GroupConfig{Start: queue.Earliest})) {
+			raw, _, _ := queue.Undecoded(e)
+			kept[e.Origin.Topic] = string(raw)
+		}
+		if len(kept) != 2 || kept["elsewhere"] != "bad 2" || kept["dead"] != "panic 3" {
+			t.Errorf("kept: %q", kept)
 		}
 	})
 }
