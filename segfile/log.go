@@ -42,6 +42,7 @@ type Log struct {
 	epochs []atomic.Uint32 // of the writers, for Stats
 	report []RecoveryReport
 	lock   io.Closer
+	named  bool // the names that lead to the topic are known to be durable
 	// mapped says that small frames are stored through a mapping, after mapAfter
 	// that were not.
 	mapped   bool
@@ -119,9 +120,9 @@ func (l *Log) open(ctx context.Context) error {
 	l.lock = lock
 	t, err := l.readTopic()
 	if errors.Is(err, fs.ErrNotExist) {
-		t, err = l.createTopic()
-	} else if err == nil {
-		err = l.cfg.FS.SyncDir(l.dir) // who made it may have been killed before it could
+		if err = l.syncNames(); err == nil {
+			t, err = l.createTopic()
+		}
 	}
 	if err != nil {
 		return err
@@ -149,6 +150,9 @@ func (l *Log) open(ctx context.Context) error {
 		l.report = append(l.report, report)
 	}
 	l.countDisk()
+	if !l.named {
+		return l.syncNames()
+	}
 	return nil
 }
 
@@ -157,14 +161,10 @@ func (l *Log) directories() error {
 	fsys := l.cfg.FS
 	for _, dir := range []string{l.cfg.Dir, l.dir} {
 		err := fsys.Mkdir(dir)
-		if err == nil || errors.Is(err, fs.ErrExist) {
-			// Also when it exists: a crash may have come before its sync.
-			err = fsys.SyncDir(filepath.Dir(filepath.Clean(dir)))
-			if dir == l.cfg.Dir && errors.Is(err, fs.ErrPermission) {
-				err = nil // a parent that we may not read is older than we are
-			}
+		if err == nil {
+			err = l.syncParent(dir)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrExist) { // see names.go
 			return err
 		}
 		if dir == l.cfg.Dir {

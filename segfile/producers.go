@@ -279,6 +279,9 @@ func (r *recovery) producers(ctx context.Context) error {
 		return err
 	}
 	p.w.producers = slot
+	if err := r.namedTable(slot); err != nil {
+		return err
+	}
 	table, covered := producers{}, penstock.Offset(0)
 	if err == nil {
 		table, covered, err = decodeProducers(payload)

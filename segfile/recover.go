@@ -42,6 +42,7 @@ type recovery struct {
 	st     state
 	lost   bool // state.slot had no valid slot
 	bases  []penstock.Offset
+	spare  bool // a segment was being prepared, and is still there
 	watch  func(size int64) func(pos int64) error // for fileView.look of a file of that size
 }
 
@@ -94,6 +95,9 @@ func (r *recovery) run(ctx context.Context) error {
 		return err
 	}
 	if err := r.tail(); err != nil {
+		return err
+	}
+	if err := r.dropSpare(); err != nil {
 		return err
 	}
 	if err := r.cursors(); err != nil {
@@ -156,24 +160,24 @@ func (r *recovery) readState() error {
 }
 
 // list removes temporary files and segments below the log start, and finds the
-// others. Their names are durable when it returns: a process that was killed may
-// have gone before it could see to that.
+// others, whose names are durable when it returns. That a removal is not matters
+// to nobody: what comes back is removed again.
 func (r *recovery) list() error {
 	p := r.p
 	names, err := p.cfg.FS.List(p.dir)
 	if err != nil {
 		return err
 	}
-	changed := r.lost || !r.st.clean
 	for _, name := range names {
-		if strings.HasSuffix(name, ".tmp") {
+		if name == spareName {
+			r.spare = true
+		} else if strings.HasSuffix(name, ".tmp") {
 			if err := p.cfg.FS.Remove(filepath.Join(p.dir, name)); err != nil {
-				if name == spareName || name == stateName+".tmp" {
+				if name == stateName+".tmp" {
 					return err // the name is needed
 				}
 				r.note("%v; it is left alone", err)
 			}
-			changed = true
 		} else if base, ok := parseSegmentName(name); ok {
 			r.bases = append(r.bases, base)
 		} else if strings.HasSuffix(name, segmentExt) {
@@ -186,12 +190,22 @@ func (r *recovery) list() error {
 			r.note("%v; tried again by the next trim", err)
 			p.garbage = append(p.garbage, segmentName(r.bases[0]))
 		}
-		r.bases, changed = r.bases[1:], true
+		r.bases = r.bases[1:]
 	}
-	if changed {
-		return p.syncDirectory()
+	if r.named() {
+		return nil
 	}
-	return nil
+	return p.syncDirectory()
+}
+
+// dropSpare removes a file that did not become a segment; its name is needed.
+func (r *recovery) dropSpare() error {
+	if !r.spare {
+		return nil
+	}
+	err := r.p.cfg.FS.Remove(filepath.Join(r.p.dir, spareName))
+	r.spare = err != nil
+	return err
 }
 
 // chain opens the segments in order and checks that each follows the one

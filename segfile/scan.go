@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	scanBlock = 1 << 20
+	scanBlock = 256 << 10 // fits the cache that is next to a processor
 	// searchBudget bounds the bytes that are checksummed in the search for
 	// valid frames behind a bad one. Payloads can be made to look like frames;
 	// when the budget is used up, the bad frame counts as damage and nothing
@@ -24,11 +24,32 @@ type fileView struct {
 	file interface {
 		ReadAt([]byte, int64) (int, error)
 	}
-	size int64                 // bytes behind it are not looked at
-	look func(pos int64) error // before each block, unless it is nil; its error ends the reading
-	buf  []byte
-	at   int64 // position of buf[0]
-	n    int   // valid bytes of buf
+	size  int64                 // bytes behind it are not looked at
+	look  func(pos int64) error // before each block, unless it is nil; its error ends the reading
+	buf   []byte
+	at    int64    // position of buf[0]
+	n     int      // valid bytes of buf
+	data  []extent // with known: outside of these there are only zeros
+	known bool
+	ahead int64 // unless it is 0: nothing is read ahead behind it
+}
+
+// extent is the part [from, to) of a file.
+type extent struct{ from, to int64 }
+
+// skip returns the first position at or behind pos, which like pos is a
+// multiple of the alignment of frames, that has something else than zeros
+// behind it, and where that ends, at the latest.
+func (v *fileView) skip(pos int64) (from, to int64) {
+	if !v.known {
+		return pos, v.size
+	}
+	for _, d := range v.data {
+		if pos < d.to {
+			return max(pos, d.from&^(frameAlign-1)), min(d.to, v.size)
+		}
+	}
+	return v.size, v.size
 }
 
 // bytes returns n bytes at pos, fewer at the end of the file. They are valid
@@ -41,7 +62,11 @@ func (v *fileView) bytes(pos int64, n int) ([]byte, error) {
 	if pos >= v.at && pos+int64(n) <= v.at+int64(v.n) {
 		return v.buf[pos-v.at:][:n], nil
 	}
-	want := int(min(max(int64(n), scanBlock), v.size-pos))
+	block := min(scanBlock, v.size-pos)
+	if v.ahead > 0 {
+		block = min(block, max(v.ahead-pos, 0))
+	}
+	want, was := max(n, int(block)), v.buf[:v.n]
 	if cap(v.buf) < want {
 		v.buf = make([]byte, want)
 	}
@@ -50,12 +75,17 @@ func (v *fileView) bytes(pos int64, n int) ([]byte, error) {
 			return nil, stopped{err}
 		}
 	}
-	got, err := v.file.ReadAt(v.buf[:want], pos)
+	have := 0 // bytes that are at hand already
+	if pos >= v.at && pos < v.at+int64(v.n) {
+		have = copy(v.buf[:want], was[pos-v.at:])
+	}
+	v.at, v.n = pos, have // also when the read fails
+	got, err := v.file.ReadAt(v.buf[have:want], pos+int64(have))
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	v.at, v.n = pos, got
-	return v.buf[:min(n, got)], nil
+	v.n += got
+	return v.buf[:min(n, v.n)], nil
 }
 
 // frame returns the frame at pos with its header. It is valid until the next
@@ -175,7 +205,11 @@ func search(v *fileView, seed uint32, pos int64, end penstock.Offset) (behind, e
 	out := behind{last: pos}
 	budget := int64(searchBudget)
 	for at := pos; at < v.size; {
-		b, err := v.bytes(at, scanBlock)
+		var to int64
+		if at, to = v.skip(at); at >= v.size {
+			break
+		}
+		b, err := v.bytes(at, int(min(to-at, scanBlock)))
 		if err != nil {
 			return out, readFailed(err)
 		}

@@ -80,7 +80,9 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 			from = mark{seg: seg, pos: st.position, end: st.end, rolling: st.rolling, sealed: st.sealed}
 		}
 	}
-	view := &fileView{file: f, size: size, look: r.watch(size)}
+	view := &fileView{file: f, size: size, look: r.watch(size), ahead: written(f, from.pos)}
+	first := r.secure(f, from.pos)
+	defer first.wait()
 	s, err := scan(view, from)
 	if err != nil {
 		return r.unreadable(s, err)
@@ -89,9 +91,14 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	p.w.index, p.w.maxTime = s.index, s.maxTime
 	p.w.epoch = max(p.w.epoch, s.epoch)
 	p.w.allocated = size >= seg.hdr.size
+	first.wait()
 	if s.sealed { // nothing can follow a seal; the cut of the file did not reach the disk
+		if err := first.failed(); err != nil {
+			return err
+		}
 		return r.settle(s, f, size)
 	}
+	view.data, view.known = first.data, first.known
 	rest, err := search(view, seg.seed, s.pos, s.end)
 	if err != nil {
 		return r.unreadable(s, err)
@@ -107,6 +114,9 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		r.adopt(s.mark)
 		r.damage(segmentName(seg.hdr.base), s.pos, s.end, last, s.cause)
 		return nil
+	}
+	if err := first.failed(); err != nil {
+		return err
 	}
 	if rest.last > s.pos {
 		switch err := r.cut(s, rest, f); {
@@ -141,8 +151,7 @@ func (r *recovery) unreadable(s scanned, err error) error {
 	return nil
 }
 
-// settle takes what the scan found as the end of the log. It is made durable:
-// after a kill it may be in the page cache only.
+// settle takes what the scan found as the end of the log, and which is durable.
 func (r *recovery) settle(s scanned, f vfs.File, size int64) error {
 	p := r.p
 	p.w.epoch++
@@ -150,9 +159,9 @@ func (r *recovery) settle(s scanned, f vfs.File, size int64) error {
 		if err := f.Truncate(s.pos); err != nil {
 			return err
 		}
-	}
-	if err := f.Sync(); err != nil {
-		return err
+		if err := f.Sync(); err != nil {
+			return err
+		}
 	}
 	r.adopt(s.mark)
 	return nil

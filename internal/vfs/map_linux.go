@@ -24,15 +24,19 @@ func typeOf(dir string) (string, error) {
 		}
 		break
 	}
+	return nameOf(&st), nil
+}
+
+func nameOf(st *unix.Statfs_t) string {
 	switch uint32(st.Type) { // an int32 on some, and one of these is negative there
 	case unix.EXT4_SUPER_MAGIC: // of ext2 and ext3, too, which are the same code
-		return "ext4", nil
+		return "ext4"
 	case unix.XFS_SUPER_MAGIC:
-		return "xfs", nil
+		return "xfs"
 	case unix.TMPFS_MAGIC:
-		return "tmpfs", nil
+		return "tmpfs"
 	}
-	return "", nil
+	return ""
 }
 
 // osMapping is a mapping of the operating system. It begins at a multiple of

@@ -31,6 +31,7 @@ const (
 	OpTruncate Kind = "truncate"
 	OpSync     Kind = "sync"
 	OpSize     Kind = "size"
+	OpData     Kind = "data"
 	OpMap      Kind = "map"
 	OpStore    Kind = "store"
 )

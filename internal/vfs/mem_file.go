@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sync/atomic"
 )
 
@@ -137,6 +138,50 @@ func (f *memFile) Size() (int64, error) {
 		return 0, pathError(OpSize, f.name, err)
 	}
 	return f.m.tree.files[f.id].size, nil
+}
+
+// Data implements [File]. Of what no Sync covers it knows nothing, which is the
+// least that is promised.
+func (f *memFile) Data(off int64) (from, to int64, err error) {
+	if fault := f.m.before(OpData, f.name, off, 0); fault.Err != nil {
+		return 0, 0, pathError(OpData, f.name, fault.Err)
+	}
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if err := f.alive(); err != nil {
+		return 0, 0, pathError(OpData, f.name, err)
+	}
+	c := f.m.tree.files[f.id]
+	known := func(i int64) bool { return c.pages[i] != nil && !f.m.unsynced(f.id, i) }
+	from, to = min(off, c.size), c.size
+	for from < c.size && !known(from/pageSize) {
+		from = min((from/pageSize+1)*pageSize, c.size)
+	}
+	for i := from / pageSize; i*pageSize < c.size; i++ {
+		if !known(i) {
+			return from, max(from, i*pageSize), nil
+		}
+	}
+	return from, to, nil
+}
+
+// unsynced reports whether no Sync has covered anything in page i of a file. It
+// runs with m.mu held.
+func (m *Mem) unsynced(file int, i int64) bool {
+	synced := false
+	for _, r := range slices.Backward(m.log) {
+		switch {
+		case r.file != file:
+		case r.kind == OpSync && !r.failed:
+			synced = true
+		case r.kind == OpTruncate && r.size <= i*pageSize:
+			return true // what was there is gone
+		case r.kind == OpWrite && synced && r.off < (i+1)*pageSize && r.off+int64(len(r.data)) > i*pageSize:
+			return false
+		}
+	}
+	base := m.base.files[file]
+	return base == nil || base.pages[i] == nil
 }
 
 func (f *memFile) Close() error {

@@ -145,9 +145,10 @@ func lockAndNote(f *os.File, note string) (*os.File, error) {
 	if err != nil {
 		return nil, lockError(f, err)
 	}
-	err = f.Truncate(0)
-	if err == nil {
-		_, err = f.WriteAt([]byte(note), 0)
+	// In place: to give a block back and get another takes longer than the rest.
+	_, err = f.WriteAt([]byte(note), 0)
+	if err == nil && st.Size() > int64(len(note)) {
+		err = f.Truncate(int64(len(note)))
 	}
 	if err != nil && isNoSpace(err) {
 		err = nil // a full disk has no room for the note; the lock needs none

@@ -97,6 +97,12 @@ type File interface {
 	Sync() error
 	// Size returns the size in bytes.
 	Size() (int64, error)
+	// Data returns the first range [from, to) at or behind off that may hold
+	// anything else than zeros; both are the size when there is none. It costs no
+	// read. What was written before the last Sync lies in such a range; of what
+	// was written since, by anybody, the file system may not know yet. Where it
+	// is not known to tell, the range is all from off on.
+	Data(off int64) (from, to int64, err error)
 	// Map maps [off, off+n), which must lie within the file, for stores, and
 	// has the system get every page of it. The caller has written all of these
 	// bytes before: a store into a piece without disk space behind it fails when

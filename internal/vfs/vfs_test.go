@@ -222,3 +222,21 @@ func TestZerosAreWrittenWhereAllocationIsUnsupported(t *testing.T) {
 		t.Fatalf("%d bytes, want %d with zeros behind the content", len(got), 3<<20)
 	}
 }
+
+// TestLockReplacesTheNoteOfTheHolderBefore: also by a shorter one.
+func TestLockReplacesTheNoteOfTheHolderBefore(t *testing.T) {
+	both(t, func(t *testing.T, f FS, dir string) {
+		name := filepath.Join(dir, "LOCK")
+		for _, note := range []string{"short", "a long one", "short", "x"} {
+			l, err := f.Lock(name, note)
+			must(t, err)
+			h, err := f.Open(name, false)
+			must(t, err)
+			if got := contentOf(t, h); got != note {
+				t.Errorf("the note is %q, want %q", got, note)
+			}
+			must(t, h.Close())
+			must(t, l.Close())
+		}
+	})
+}

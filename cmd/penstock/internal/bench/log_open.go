@@ -39,7 +39,7 @@ func killedRow(e env) (pair, error) {
 		return pair{}, errors.Join(err, raw.close())
 	}
 	ours := func(c *measure.Clock) error {
-		if err := errors.Join(os.WriteFile(slot, state, 0o600), prepared(filepath.Join(part, "next.tmp"))); err != nil {
+		if err := errors.Join(prepared(filepath.Join(part, "next.tmp")), overwritten(slot, state)); err != nil {
 			return err
 		}
 		c.Start()
@@ -63,13 +63,32 @@ func killedRow(e env) (pair, error) {
 	return pair{ours: ours, base: base, close: raw.close}, nil
 }
 
-// prepared makes a file as the log prepares its next segment.
+// prepared makes a file as the log prepares its next segment. The syncs of the
+// appends behind it have made it durable with its name, by the time of a kill.
 func prepared(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(preallocate(f, 64<<20), f.Sync(), f.Close())
+	if err := errors.Join(preallocate(f, 64<<20), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// overwritten stores into a file in place and without a sync, as the log
+// refreshes state.slot.
+func overwritten(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	return errors.Join(err, f.Close())
 }
 
 // fsckRow checks every frame of a log that nobody has open.
