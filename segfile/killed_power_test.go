@@ -83,3 +83,64 @@ func TestWhatAKilledProcessLeftUnsyncedIsSyncedBeforeItIsBuiltOn(t *testing.T) {
 		}
 	}
 }
+
+// TestTableOfProducersOfAKilledProcessIsSyncedBeforeItIsBuiltOn: a process is
+// killed while it makes producers.slot. The next one finds it, acknowledges a
+// numbered append, and the power is lost: a repetition is still recognised.
+func TestTableOfProducersOfAKilledProcessIsSyncedBeforeItIsBuiltOn(t *testing.T) {
+	tag, err := penstock.NewProducerTag(7, 1)
+	must(t, err)
+	numbered := func(l *Log) (Receipt, error) {
+		f := NewFrame(1)
+		f.Add([]byte("numbered"))
+		f.SetTag(tag)
+		r, err := l.Partition(0).Append(t.Context(), f)
+		if err == nil {
+			_, err = r.Wait(t.Context())
+		}
+		return r, err
+	}
+	for killed := 0; ; killed++ {
+		m := vfs.NewMem()
+		c := small(m, "data")
+		c.Durability = penstock.Synced
+		l := openLog(t, c)
+		mustAppend(t, l.Partition(0), "first") // else a new segment has the directory synced
+		var ops atomic.Int64
+		m.SetFault(func(op vfs.Op) (f vfs.Fault) {
+			if ops.Add(1) > int64(killed) {
+				m.Kill()
+				f.Err = errors.New("the process is dead")
+			}
+			return f
+		})
+		_, firstErr := numbered(l)
+		m.SetFault(nil)
+		m.Kill()
+		l, err := Open(c)
+		must(t, err)
+		_, err = numbered(l)
+		must(t, err)
+		end := m.Ops()
+		m.Kill()
+		for img := range m.Images(vfs.Crashes{From: end, Seed: uint64(killed)}) {
+			if img.After > end {
+				break
+			}
+			c := c
+			c.FS = img.FS
+			l := openLog(t, c)
+			r, err := numbered(l)
+			if n := l.Partition(0).Readable(); err != nil || !r.Repeats() || n != 2 {
+				t.Fatalf("killed after %d operations, %s: repeats %t, %v, %d records", killed, img.Desc, r.Repeats(), err, n)
+			}
+			must(t, l.Close())
+		}
+		if firstErr == nil {
+			if killed < 7 {
+				t.Errorf("%d operations are too few to mean anything", killed)
+			}
+			return
+		}
+	}
+}

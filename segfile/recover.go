@@ -42,7 +42,7 @@ type recovery struct {
 	st     state
 	lost   bool // state.slot had no valid slot
 	bases  []penstock.Offset
-	spare  bool // a segment was being prepared, and is still there
+	spare  bool                                   // a segment was being prepared, and is still there
 	watch  func(size int64) func(pos int64) error // for fileView.look of a file of that size
 }
 
@@ -196,16 +196,6 @@ func (r *recovery) list() error {
 		return nil
 	}
 	return p.syncDirectory()
-}
-
-// dropSpare removes a file that did not become a segment; its name is needed.
-func (r *recovery) dropSpare() error {
-	if !r.spare {
-		return nil
-	}
-	err := r.p.cfg.FS.Remove(filepath.Join(r.p.dir, spareName))
-	r.spare = err != nil
-	return err
 }
 
 // chain opens the segments in order and checks that each follows the one

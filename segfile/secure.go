@@ -2,6 +2,7 @@ package segfile
 
 import (
 	"errors"
+	"path/filepath"
 
 	"github.com/penstock/penstock/internal/vfs"
 )
@@ -50,14 +51,28 @@ func (s *secured) wait() { <-s.done }
 // failed returns the error of a sync, after wait.
 func (s *secured) failed() error { return errors.Join(s.err, s.stateErr) }
 
+// dropSpare removes a file that did not become a segment; its name is needed.
+func (r *recovery) dropSpare() error {
+	if !r.spare {
+		return nil
+	}
+	err := r.p.cfg.FS.Remove(filepath.Join(r.p.dir, spareName))
+	r.spare = err != nil
+	return err
+}
+
 // written returns where what was written to a file ends, or a part of it, from a
 // position on. It is for reading ahead only. Zeros that are read where nothing
 // was ever written come into the page cache, and some system that reads ahead
-// with them; from then on they count as data, which the next open has to read.
+// with them; from then on they count as data, which the next open has to read. It
+// returns 0 when that is not known.
 func written(f vfs.File, from int64) int64 {
-	_, to, err := f.Data(from)
-	if err != nil {
+	at, to, err := f.Data(from)
+	switch {
+	case err != nil:
 		return 0
+	case at > from:
+		return from
 	}
 	return to
 }

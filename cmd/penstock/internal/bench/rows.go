@@ -56,7 +56,7 @@ var logRows = []row{
 	},
 	{
 		name: "log/reopen/killed", baseline: "scan of what it reads, with checksums", events: 49_100, open: killedRow, goal: measure.Goal{Goal: 0.5},
-		text: "49,100 records of 1 KiB in frames of 100, synced; the files as a killed process leaves them at the worst moment: state.slot is 8,100 records, some 8 MiB, behind, and the next segment is prepared. An event is one opening; in the clock: Open, which finds the end and makes it durable, and a reader at the start. Baseline: 8,100 such records scanned like those of log/read.",
+		text: "49,100 records of 1 KiB in frames of 100, synced; the files as a killed process leaves them at the worst moment: state.slot is 8,100 records, some 8 MiB, behind and not synced, and the next segment is prepared; everything else the syncs of the appends have made durable. An event is one opening; in the clock: Open, which finds the end and makes it durable, and a reader at the start. Baseline: 8,100 such records scanned like those of log/read.",
 	},
 	{
 		name: "log/fsck/deep", baseline: "scan with checksums", events: 1 << 18, open: fsckRow, goal: measure.Goal{Goal: 1 / 1.5},
