@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 	"unsafe"
@@ -104,19 +105,19 @@ func (b Batch[T]) Epoch() uint32 { return b.d.Epoch }
 // topic, and a number of the engine's own otherwise. Several events of one
 // container share it; [Batch.Token] tells them apart.
 func (b Batch[T]) Offset(i int) Offset {
-	if b.d.Tokens != nil {
-		return Offset(b.d.Tokens[i].Lo)
+	if b.d.Tokens == nil && b.d.Runs == nil {
+		return b.d.First + Offset(i)
 	}
-	return b.d.First + Offset(i)
+	return Offset(b.d.token(i).Lo)
 }
 
 // Token returns the position of event i in its queue; for a topic it holds the
 // offset.
 func (b Batch[T]) Token(i int) Token {
-	if b.d.Tokens != nil {
-		return b.d.Tokens[i]
+	if b.d.Tokens == nil && b.d.Runs == nil {
+		return Token{Lo: uint64(b.d.First + Offset(i))}
 	}
-	return Token{Lo: uint64(b.Offset(i))}
+	return b.d.token(i)
 }
 
 // Attempt returns which delivery of event i this is, 1 for the first.
@@ -191,6 +192,13 @@ type TimeRun struct {
 	UnixNano int64
 }
 
+// TokenRun is the tokens of consecutive events that differ in Index alone, which
+// rises by one from event to event.
+type TokenRun struct {
+	End   int   // of the run in the batch: the index behind its last event
+	First Token // of its first event
+}
+
 // Failure is one event that a handler failed.
 type Failure struct {
 	Index int // in the batch, [0, Len)
@@ -207,17 +215,35 @@ type Delivery struct {
 	First     Offset // offset of the first event
 	Epoch     uint32
 	Stream    StreamID
-	Attempt   int       // of all events; 0 counts as 1
-	Attempts  []int     // nil, or one per event
-	Tokens    []Token   // nil, or one per event
-	Times     []TimeRun // in order; may cover fewer events than the batch
-	Metas     []Meta    // nil, or one per event
+	Attempt   int        // of all events; 0 counts as 1
+	Attempts  []int      // nil, or one per event
+	Tokens    []Token    // nil, or one per event
+	Runs      []TokenRun // nil, or in order, instead of Tokens
+	Times     []TimeRun  // in order; may cover fewer events than the batch
+	Metas     []Meta     // nil, or one per event
 	Reason    FlushReason
 	Carrier   any // the carrier's own, to find itself again; see [Batch.Ticket]
 
 	mu       sync.Mutex
 	gen      uint64
 	failures []Failure // in the order of Index, each Index once
+}
+
+// token is the token of event i of a batch that has tokens of its own.
+func (d *Delivery) token(i int) Token {
+	if d.Tokens != nil {
+		return d.Tokens[i]
+	}
+	k, start := 0, 0
+	if len(d.Runs) > 1 {
+		k = sort.Search(len(d.Runs), func(k int) bool { return i < d.Runs[k].End })
+	}
+	if k > 0 {
+		start = d.Runs[k-1].End
+	}
+	t := d.Runs[k].First
+	t.Index += uint32(i - start)
+	return t
 }
 
 func (d *Delivery) fail(gen uint64, i int, err error) {

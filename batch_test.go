@@ -297,3 +297,21 @@ func TestValuesOfAnySize(t *testing.T) {
 		t.Errorf("%d values without a size, want 2", len(got))
 	}
 }
+
+func TestTokensByRuns(t *testing.T) {
+	d := &penstock.Delivery{First: 99, Runs: []penstock.TokenRun{
+		{End: 2, First: penstock.Token{Hi: 1, Lo: 5}}, {End: 3, First: penstock.Token{Hi: 1, Lo: 6}}, {End: 6, First: penstock.Token{Hi: 2, Lo: 1, Index: 4}},
+	}}
+	b := penstock.NewBatch(make([]int, 6), d)
+	for i, want := range []penstock.Token{
+		{Hi: 1, Lo: 5}, {Hi: 1, Lo: 5, Index: 1}, {Hi: 1, Lo: 6}, {Hi: 2, Lo: 1, Index: 4}, {Hi: 2, Lo: 1, Index: 5}, {Hi: 2, Lo: 1, Index: 6},
+	} {
+		if got := b.Token(i); got != want || b.Offset(i) != penstock.Offset(want.Lo) {
+			t.Errorf("event %d: %s, offset %s; want %s", i, got, b.Offset(i), want)
+		}
+	}
+	d.Runs = d.Runs[:1]
+	if got := b.Token(1); got != (penstock.Token{Hi: 1, Lo: 5, Index: 1}) {
+		t.Errorf("one run: %s", got)
+	}
+}

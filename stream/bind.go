@@ -224,6 +224,8 @@ func (b *binding) Handshake(ctx context.Context, h Handshake) (Position, error) 
 	return Position{Kind: PositionResume, Token: t}, nil
 }
 
+func (*binding) takesContainers() {}
+
 // Deliver runs the handler.
 func (b *binding) Deliver(ctx context.Context, d *Delivery) (Answer, error) {
 	return b.hooks.deliver(ctx, d, b.provider, b.handle)

@@ -38,7 +38,25 @@ type Delivery struct {
 	Request      uint64 // of the handshake whose answer the position came from
 	Items        []Item
 
-	room *room // for the batch of a handler in this process; nil: it makes its own
+	whole  []Container // instead of Items, for a consumer of this package: all their events, not offered before
+	events int         // of whole
+	room   *room       // for the batch of a handler in this process; nil: it makes its own
+}
+
+// from returns the container of the first item.
+func (d *Delivery) from() *Container {
+	if d.whole != nil {
+		return &d.whole[0]
+	}
+	return d.Items[0].From
+}
+
+// last returns the token of the last item.
+func (d *Delivery) last() penstock.Token {
+	if d.whole != nil {
+		return lastToken(d.whole)
+	}
+	return d.Items[len(d.Items)-1].Token
 }
 
 // Item is one event of a container.

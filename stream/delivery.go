@@ -19,7 +19,9 @@ type delivery struct {
 	request    uint64 // of the handshake that the position came from
 	cursor     Cursor
 	containers []Container
-	items      []Item      // not settled yet
+	items      []Item      // not settled yet, unless whole
+	whole      int         // items were not made yet: all events of containers, so many
+	tried      bool        // whole: and they were offered once
 	rest       []Container // read under the same protection, of groups to come
 	batch      []Container // what was read; its memory is used again
 	sifted     bool        // rest has been through the filter, or there is none
@@ -111,10 +113,11 @@ func (r *run) deliver(sub *subscription) {
 }
 
 // newDelivery returns one that was used before, if there is one.
-func (r *run) newDelivery(sub *subscription) *delivery {
-	d := &delivery{run: r}
+func (r *run) newDelivery(sub *subscription) (d *delivery) {
 	if n := len(r.spare); n > 0 {
 		d, r.spare[n-1], r.spare = r.spare[n-1], nil, r.spare[:n-1]
+	} else {
+		d = &delivery{run: r}
 	}
 	d.sub, d.cursor = sub, sub.cursor
 	return d
@@ -129,9 +132,9 @@ func (r *run) reuse(d *delivery) {
 	if len(r.spare) == idleMax || cap(d.items) > itemsKept || cap(d.batch) > itemsKept {
 		return
 	}
-	items, batch := d.items[:cap(d.items)], d.batch[:cap(d.batch)]
+	items, batch := d.items[:cap(d.items)], d.batch
 	clear(items)
-	clear(batch)
+	clear(batch) // it was filled once
 	*d = delivery{run: r, items: items[:0], batch: batch[:0]}
 	r.spare = append(r.spare, d)
 }
@@ -148,7 +151,7 @@ func (r *run) startDelivery(d *delivery) {
 	switch {
 	case !d.sifted:
 		r.sift(d)
-	case len(d.items) == 0:
+	case d.events() == 0:
 		r.nextGroup(d)
 	default:
 		r.firstTry(d)
@@ -164,7 +167,10 @@ func (r *run) firstTry(d *delivery) {
 // time, checked before each (OR-90, OR-91); a drain does not stop them
 // (OR-140).
 func (r *run) tryDeliver(d *delivery) {
-	d.offer = Delivery{Subscription: d.sub.rec, Queue: r.queue, Request: d.request, Items: d.items}
+	d.offer = Delivery{Subscription: d.sub.rec, Queue: r.queue, Request: d.request}
+	if d.whole == 0 {
+		d.offer.Items = d.items
+	}
 	d.answer, d.unattended = Answer{}, false
 	if d.attempts > 0 && d.stop == nil {
 		d.stop = make(chan struct{})
@@ -173,7 +179,7 @@ func (r *run) tryDeliver(d *delivery) {
 		}
 	}
 	d.attempts++
-	d.sub.offered, d.sub.fresh = d.items[len(d.items)-1].Token, true
+	d.sub.offered, d.sub.fresh = d.last(), true
 	r.start(d)
 }
 
@@ -192,9 +198,7 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 		return err
 	}
 	_, d.unattended = consumer.(dropConsumer)
-	for i := range d.items {
-		d.items[i].Attempt++
-	}
+	d.pack(consumer)
 	d.offer.room = w.takeRoom()
 	d.answer, err = consumer.Deliver(ctx, &d.offer)
 	w.room = d.offer.room // unless the handler has panicked: then it is left to it
@@ -206,8 +210,9 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 }
 
 func (d *delivery) done(r *run, err error) {
+	d.accept(err)
 	if d.unattended && d.current() {
-		r.stats.Unattended += uint64(len(d.items))
+		r.stats.Unattended += uint64(d.events())
 		r.settled(d)
 		return
 	}
@@ -234,7 +239,7 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 	case err == nil && answer.Rewind.Kind != PositionNone:
 		r.rewound(d, answer.Rewind)
 	case err == nil && len(answer.Failed) == 0:
-		r.countSettled(d, len(d.items))
+		r.countSettled(d, d.events())
 		r.settled(d)
 	case errors.Is(err, errExpired):
 		r.deliveryFailed(d)
@@ -270,32 +275,6 @@ func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
 	r.tryDeliver(d)
 }
 
-// keepFailed reduces the items to the failed ones and returns the last error.
-// An answer that names an item that was not offered, or names them out of
-// order, is an error that fails all of them.
-func (d *delivery) keepFailed(failed []ItemFailure) error {
-	last := -1
-	for _, f := range failed {
-		if f.Index <= last || f.Index >= len(d.items) {
-			return fmt.Errorf("consumer failed item %d of %d: %w", f.Index, len(d.items), penstock.ErrInvalid)
-		}
-		last = f.Index
-	}
-	var err error
-	kept := make([]Item, 0, len(failed))
-	for _, f := range failed {
-		kept = append(kept, d.items[f.Index])
-		err = f.Err
-	}
-	d.items = kept
-	if err == nil {
-		err = errNoReason
-	}
-	return err
-}
-
-var errNoReason = errors.New("failed without a reason")
-
 // endDelivery gives up the place in the latch; the protection stays.
 func (r *run) endDelivery(d *delivery) {
 	d.sub.inFlight = nil
@@ -329,7 +308,7 @@ func (r *run) keep(d *delivery) {
 
 // cut is the end of a group when a drain was cut short.
 func (r *run) cut(d *delivery) {
-	r.left += len(d.items)
+	r.left += d.events()
 	r.keep(d)
 }
 
@@ -343,7 +322,7 @@ func (r *run) endStale(d *delivery) {
 	case r.draining:
 		sub.kept = d // progress stays before it
 	default:
-		if len(d.items) > 0 {
+		if d.events() > 0 {
 			d.unpackAgain()
 		}
 		r.startDelivery(d)

@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -146,13 +148,42 @@ func (r *run) markFailed(d *delivery) {
 
 // meta returns the event's metadata with the container's header behind its
 // own, and the container's time where it has none.
-func (it *Item) meta() penstock.Meta {
-	m := it.From.Events.Meta(it.Index)
+func (it *Item) meta() penstock.Meta { return it.From.meta(it.Index) }
+
+// meta is that of event i.
+func (c *Container) meta(i int) penstock.Meta {
+	m := c.Events.Meta(i)
 	if m.Time.IsZero() {
-		m.Time = it.From.Time
+		m.Time = c.Time
 	}
-	if h := it.From.Header; len(h) > 0 {
+	if h := c.Header; len(h) > 0 {
 		m.Header = append(append(make(penstock.Header, 0, len(m.Header)+len(h)), m.Header...), h...)
 	}
 	return m
 }
+
+// keepFailed reduces the items to the failed ones and returns the last error.
+// An answer that names an item that was not offered, or names them out of
+// order, is an error that fails all of them.
+func (d *delivery) keepFailed(failed []ItemFailure) error {
+	last := -1
+	for _, f := range failed {
+		if f.Index <= last || f.Index >= len(d.items) {
+			return fmt.Errorf("consumer failed item %d of %d: %w", f.Index, len(d.items), penstock.ErrInvalid)
+		}
+		last = f.Index
+	}
+	var err error
+	kept := make([]Item, 0, len(failed))
+	for _, f := range failed {
+		kept = append(kept, d.items[f.Index])
+		err = f.Err
+	}
+	d.items = kept
+	if err == nil {
+		err = errNoReason
+	}
+	return err
+}
+
+var errNoReason = errors.New("failed without a reason")

@@ -112,6 +112,15 @@ func (e *Events) All() iter.Seq2[int, penstock.Envelope] {
 	}
 }
 
+// largest is the size of the largest payload, in bytes.
+func (e *Events) largest() (n int) {
+	from := 0
+	for _, start := range e.starts {
+		n, from = max(n, start-from), start
+	}
+	return max(n, len(e.payload)-from)
+}
+
 // bare reports whether event i has no metadata.
 func (e *Events) bare(i int) bool { return e.metas == nil || e.metas[i].IsBare() }
 
@@ -142,6 +151,16 @@ func takePacking() *packing {
 	p := packings.Get().(*packing)
 	p.payload, p.starts = p.payload[:0], p.starts[:0]
 	return p
+}
+
+// bytes puts values in that need no encoding.
+func (p *packing) bytes(values [][]byte) {
+	payload, starts := p.payload, p.starts
+	for _, v := range values {
+		starts = append(starts, len(payload))
+		payload = append(payload, v...)
+	}
+	p.payload, p.starts = payload, starts
 }
 
 // leave gives the memory to the next one.

@@ -43,12 +43,12 @@ func (r *run) abandon() bool {
 			if d == nil || !d.current() && !d.redo {
 				continue
 			}
-			r.left += len(d.items)
+			r.left += d.events()
 			if len(r.behind) < busyNamed {
 				r.behind = append(r.behind, fmt.Sprintf("subscription %q of stream %s for %s", sub.rec.Name, e.id, since(time.Now(), d.started)))
 			}
 			r.log.Error("consumer left behind; it has not returned although its context has ended",
-				r.about(sub, "events", len(d.items), "behind", d.safe.String(), "since", d.started)...)
+				r.about(sub, "events", d.events(), "behind", d.safe.String(), "since", d.started)...)
 		}
 	}
 	r.log.Error("drain given up; the agent does not start again before what was left behind has returned", r.fields("events", r.left)...)

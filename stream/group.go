@@ -1,6 +1,10 @@
 package stream
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/penstock/penstock"
+)
 
 // scan returns how many containers a delivery reads at once: a group, or, when
 // a filter may pass over most of them, more.
@@ -19,15 +23,13 @@ func (r *run) nextGroup(d *delivery) {
 	}
 	n := groupLen(d.rest, r.groupSize)
 	d.containers, d.rest = d.rest[:n:n], d.rest[n:]
-	d.items = d.items[:0]
+	d.items, d.whole, d.tried = d.items[:0], events(d.containers), false
 	switch {
 	case n == 0: // everything was filtered
 		r.settled(d)
 	case r.draining: // nothing begins any more; progress stays before it
-		d.unpack()
 		r.keep(d)
 	default:
-		d.unpack()
 		r.firstTry(d)
 	}
 }
@@ -45,29 +47,104 @@ func groupLen(cs []Container, limit int) int {
 	return n
 }
 
-// unpack makes an item of each event. Attempt counts the attempts made, from
-// what the queue knows of earlier ones; the worker that makes one raises it.
-func (d *delivery) unpack() {
-	n := 0
-	for i := range d.containers {
-		n += d.containers[i].Events.Len()
+// events returns how many events are not settled yet.
+func (d *delivery) events() int {
+	if d.whole > 0 {
+		return d.whole
 	}
-	d.items = slices.Grow(d.items[:0], n)
-	for i := range d.containers {
-		c := &d.containers[i]
+	return len(d.items)
+}
+
+// first returns the first of them.
+func (d *delivery) first() Item {
+	if d.whole == 0 {
+		return d.items[0]
+	}
+	c := &d.containers[0]
+	return Item{Token: containerToken(c.Token), Attempt: c.Attempts, From: c}
+}
+
+// last returns the token of the last of them.
+func (d *delivery) last() penstock.Token {
+	if d.whole == 0 {
+		return d.items[len(d.items)-1].Token
+	}
+	return lastToken(d.containers)
+}
+
+// lastToken returns the token of the last event.
+func lastToken(cs []Container) penstock.Token {
+	c := &cs[len(cs)-1]
+	t := c.Token
+	t.Index = uint32(c.Events.Len() - 1)
+	return t
+}
+
+// wholesale is a consumer of this package, which needs no item of each event of
+// containers that it is given as they are.
+type wholesale interface{ takesContainers() }
+
+// pack makes ready what a consumer is offered. It runs on a worker: while it and
+// the consumer do, the turn looks at no item of a delivery that is whole.
+func (d *delivery) pack(consumer Consumer) {
+	if _, ok := consumer.(wholesale); ok && d.whole > 0 {
+		d.offer.whole, d.offer.events = d.containers, d.whole
+		d.tried = true
+		return
+	}
+	if d.whole > 0 {
+		d.offer.Items = itemsOf(d.items, d.containers, 0)
+	}
+	for i := range d.offer.Items {
+		d.offer.Items[i].Attempt++
+	}
+}
+
+// accept takes over what the attempt that has ended made of the items. They are
+// made now unless nothing is left to do with them.
+func (d *delivery) accept(err error) {
+	switch {
+	case d.whole == 0:
+	case d.offer.Items != nil:
+		d.items, d.whole = d.offer.Items, 0
+	case err != nil || len(d.answer.Failed) > 0 || d.answer.Rewind.Kind != PositionNone || !d.current():
+		d.unpack()
+	}
+}
+
+// unpack makes the items of a delivery that is whole. Attempt counts the
+// attempts made, from what the queue knows of earlier ones; the worker that
+// makes one raises it.
+func (d *delivery) unpack() {
+	tried := 0
+	if d.tried {
+		tried = 1
+	}
+	d.items, d.whole = itemsOf(d.items, d.containers, tried), 0
+}
+
+// itemsOf makes an item of each event, in the memory of buf if it is enough.
+func itemsOf(buf []Item, cs []Container, tried int) []Item {
+	items := slices.Grow(buf[:0], events(cs))
+	for i := range cs {
+		c := &cs[i]
 		for j := range c.Events.Len() {
 			t := c.Token
 			t.Index = uint32(j)
-			d.items = append(d.items, Item{Token: t, Attempt: c.Attempts, From: c, Index: j})
+			items = append(items, Item{Token: t, Attempt: c.Attempts + tried, From: c, Index: j})
 		}
 	}
+	return items
 }
 
 // unpackAgain makes items of all events anew, settled ones too: the consumer has
 // been asked anew since. Those that were not settled keep their attempts.
 func (d *delivery) unpackAgain() {
+	if d.whole > 0 {
+		return // nothing was settled
+	}
 	before := slices.Clone(d.items)
-	d.unpack()
+	d.items = itemsOf(d.items, d.containers, 0)
 	for i, j := 0, 0; i < len(d.items) && j < len(before); i++ {
 		if d.items[i].Token == before[j].Token {
 			d.items[i].Attempt = before[j].Attempt

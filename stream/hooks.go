@@ -16,7 +16,7 @@ type hooks struct {
 // deliver hands events to the handler, and the mark of an end to onEnd. A mark
 // comes alone.
 func (h *hooks) deliver(ctx context.Context, d *Delivery, provider string, handle deliverFunc) (Answer, error) {
-	end, marked := d.Items[0].From.End()
+	end, marked := d.from().End()
 	switch {
 	case !marked:
 		return handle(ctx, provider, d)

@@ -118,7 +118,7 @@ func (r *run) inspectSubscription(sub *subscription, now time.Time) Subscription
 		out.Processed = v.safe
 	}
 	if d := sub.outstanding(); d != nil {
-		out.InFlight, out.Attempts = len(d.items), d.attempts
+		out.InFlight, out.Attempts = d.events(), d.attempts
 	}
 	out.Condition, out.Waiting = (&holder{entry: sub.entry, sub: sub, view: v}).words(now)
 	return out

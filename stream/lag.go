@@ -69,8 +69,8 @@ func (b *backlog) worst(o backlog) {
 // backlog returns what the subscription has not settled of what was read.
 func (s *subscription) backlog() (b backlog) {
 	if d := s.outstanding(); d != nil {
-		if n := len(d.items); n > 0 {
-			b.add(uint64(n), d.items[0].From.Time)
+		if n := d.events(); n > 0 {
+			b.add(uint64(n), d.first().From.Time)
 		}
 		if n := len(d.rest); n > 0 {
 			b.add(uint64(events(d.rest)), d.rest[0].Time)

@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime/debug"
 	"sync"
 
@@ -55,6 +56,8 @@ func (c *localConsumer) Handshake(_ context.Context, h Handshake) (Position, err
 	return at, nil
 }
 
+func (*localConsumer) takesContainers() {}
+
 // Deliver runs the handler.
 func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error) {
 	c.mu.Lock()
@@ -65,7 +68,7 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 	a, err := c.hooks.deliver(ctx, d, c.provider, c.deliver)
 	if err == nil && len(a.Failed) == 0 {
 		c.mu.Lock()
-		c.has = Position{Kind: PositionResume, Token: d.Items[len(d.Items)-1].Token}
+		c.has = Position{Kind: PositionResume, Token: d.last()}
 		c.mu.Unlock()
 	}
 	return a, err
@@ -74,46 +77,109 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 // Notify tells the subscription's hook.
 func (c *localConsumer) Notify(ctx context.Context, n Notice) { c.hooks.notify(ctx, n) }
 
-// deliverTo decodes items and calls a handler with them as one batch. An item
-// that cannot be decoded, or on which the codec panics, fails alone (OR-103).
+// deliverTo decodes events and calls a handler with them as one batch. One that
+// cannot be decoded, or on which the codec panics, fails alone (OR-103).
 func deliverTo[T any](codec penstock.Codec[T], handle penstock.Handler[T]) deliverFunc {
-	decode := decodeRun[T]
+	whole, single := decodeContainer[T], decodeRun[T]
 	if any(codec) == any(penstock.Raw()) {
-		decode = any(decodeRaw).(func(penstock.Codec[T], []Item, []T) (int, error))
+		whole = any(decodeRawContainer).(func(penstock.Codec[T], *Container, []T) error)
+		single = any(decodeRaw).(func(penstock.Codec[T], []Item, []T) (int, error))
 	}
 	return func(ctx context.Context, provider string, d *Delivery) (Answer, error) {
 		m := d.room
 		if m == nil {
 			m = new(room)
 		}
+		if d.whole != nil {
+			values := slots[T](m, d.events)
+			if err := decodeAll(whole, codec, d.whole, values); err == nil {
+				return callHandler(ctx, handle, m, values, m.describeWhole(provider, d), nil, nil)
+			}
+			clear(values) // nothing of it shines through the next one
+			d.Items, d.whole = itemsOf(nil, d.whole, 1), nil
+		}
 		values := slots[T](m, len(d.Items))
 		m.index = m.index[:0]
 		var undecoded []ItemFailure
 		for i := 0; i < len(d.Items); i++ {
-			n, err := decode(codec, d.Items[i:], values[len(m.index):])
+			n, err := single(codec, d.Items[i:], values[len(m.index):])
 			for range n {
 				m.index = append(m.index, i)
 				i++
 			}
 			if err != nil {
 				var zero T
-				values[len(m.index)] = zero // nothing of it shines through the next one
+				values[len(m.index)] = zero
 				undecoded = append(undecoded, ItemFailure{Index: i, Err: err})
 			}
 		}
 		if len(m.index) == 0 {
 			return Answer{Failed: undecoded}, nil
 		}
-		about := m.describe(provider, d)
-		err := handle(ctx, penstock.NewBatch(values[:len(m.index)], about))
-		failures := about.Settle()
-		answer := Answer{}
-		if err == nil {
-			answer.Failed = mergeFailures(undecoded, failures, m.index)
-		}
-		leave(m, values)
-		return answer, err
+		return callHandler(ctx, handle, m, values[:len(m.index)], m.describe(provider, d), m.index, undecoded)
 	}
+}
+
+// callHandler calls a handler with values that have been decoded; the others
+// fail beside those that it fails.
+func callHandler[T any](ctx context.Context, handle penstock.Handler[T], m *room, values []T, about *penstock.Delivery, index []int, undecoded []ItemFailure) (answer Answer, err error) {
+	err = handle(ctx, penstock.NewBatch(values, about))
+	failures := about.Settle()
+	if err == nil {
+		answer.Failed = mergeFailures(undecoded, failures, index)
+	}
+	leave(m, values)
+	return answer, err
+}
+
+// decodeAll decodes the events of containers.
+func decodeAll[T any](decode func(penstock.Codec[T], *Container, []T) error, codec penstock.Codec[T], cs []Container, slots []T) error {
+	for i := range cs {
+		n := cs[i].Events.Len()
+		if err := decode(codec, &cs[i], slots[:n:n]); err != nil {
+			return err
+		}
+		slots = slots[n:]
+	}
+	return nil
+}
+
+// decodeContainer decodes the events of one container until one fails, by an
+// error or a panic of the codec.
+func decodeContainer[T any](codec penstock.Codec[T], c *Container, slots []T) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errUndecoded
+		}
+	}()
+	for i := range slots {
+		if err := codec.Decode(c.Events.Value(i), &slots[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errUndecoded says that an event could not be decoded with those beside it;
+// each is decoded anew by itself.
+var errUndecoded = errors.New("not decoded")
+
+// decodeRawContainer is decodeContainer for the raw codec, which cannot fail:
+// the values of a container lie in one piece of memory.
+func decodeRawContainer(_ penstock.Codec[[]byte], c *Container, slots [][]byte) error {
+	e := &c.Events
+	if e.largest() > rawTogether {
+		_, err := decodeRaw(nil, itemsOf(nil, []Container{*c}, 0), slots)
+		return err
+	}
+	buf := append(make([]byte, 0, len(e.payload)), e.payload...)
+	from, last := 0, len(slots)-1
+	for i, to := range e.starts[1:] {
+		slots[i] = buf[from:to:to]
+		from = to
+	}
+	slots[last] = buf[from:len(buf):len(buf)]
+	return nil
 }
 
 // decodeRun decodes items until one fails, by an error or a panic of the codec,
@@ -160,14 +226,18 @@ func decodeRaw(_ penstock.Codec[[]byte], items []Item, slots [][]byte) (int, err
 	return len(items), nil
 }
 
-// mergeFailures joins two lists in the order of their index.
+// mergeFailures joins two lists in the order of their index. index says which
+// item each event of the batch is; nil means the one with its own number.
 func mergeFailures(undecoded []ItemFailure, failures []penstock.Failure, index []int) []ItemFailure {
 	if len(failures) == 0 {
 		return undecoded
 	}
 	out := make([]ItemFailure, 0, len(undecoded)+len(failures))
 	for _, f := range failures {
-		i := index[f.Index]
+		i := f.Index
+		if index != nil {
+			i = index[i]
+		}
 		for len(undecoded) > 0 && undecoded[0].Index < i {
 			out = append(out, undecoded[0])
 			undecoded = undecoded[1:]

@@ -139,15 +139,15 @@ func (h *holder) waiting(now time.Time) (Condition, string) {
 		return ConditionRetrying, "could not be attached; it is asked again at the next poll"
 	case d == nil:
 		return ConditionMoving, "has containers that were not delivered yet"
-	case len(d.items) == 0:
+	case d.events() == 0:
 		return ConditionMoving, "the filter is busy"
 	case d == h.sub.kept && errors.Is(d.err, ErrAway):
-		return ConditionRetrying, fmt.Sprintf("%d events are offered again at the next poll: %v", len(d.items), d.err)
+		return ConditionRetrying, fmt.Sprintf("%d events are offered again at the next poll: %v", d.events(), d.err)
 	case d == h.sub.kept:
-		return ConditionRetrying, fmt.Sprintf("%d events failed and are offered again at the next poll: %v", len(d.items), d.err)
+		return ConditionRetrying, fmt.Sprintf("%d events failed and are offered again at the next poll: %v", d.events(), d.err)
 	case d.err != nil:
-		return ConditionRetrying, fmt.Sprintf("%d events, attempt %d after %s: %v", len(d.items), d.attempts, since(now, d.started), d.err)
+		return ConditionRetrying, fmt.Sprintf("%d events, attempt %d after %s: %v", d.events(), d.attempts, since(now, d.started), d.err)
 	default:
-		return atWork(now, d.started, ConditionMoving), fmt.Sprintf("handler is busy with %d events for %s", len(d.items), since(now, d.started))
+		return atWork(now, d.started, ConditionMoving), fmt.Sprintf("handler is busy with %d events for %s", d.events(), since(now, d.started))
 	}
 }

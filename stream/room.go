@@ -17,6 +17,7 @@ type room struct {
 	index    []int // in Delivery.Items, of each decoded event
 	about    penstock.Delivery
 	tokens   []penstock.Token
+	runs     []penstock.TokenRun
 	attempts []int
 }
 
@@ -41,7 +42,7 @@ func leave[T any](m *room, values []T) {
 	clear(values)
 	m.about.Metas = nil
 	if len(values) > roomKept {
-		m.values, m.index, m.tokens, m.attempts = nil, nil, nil, nil
+		m.values, m.index, m.tokens, m.runs, m.attempts, m.about.Times = nil, nil, nil, nil, nil, nil
 	}
 }
 
@@ -53,7 +54,7 @@ func (m *room) describe(provider string, d *Delivery) *penstock.Delivery {
 	m.tokens, m.attempts = slices.Grow(m.tokens[:0], n)[:n], slices.Grow(m.attempts[:0], n)[:n]
 	about.Topic, about.Partition, about.Stream = provider, d.Queue.Number, d.Subscription.Stream.StreamID
 	about.First = penstock.Offset(d.Items[index[0]].Token.Lo)
-	about.Tokens, about.Attempts, about.Times, about.Metas = m.tokens, m.attempts, about.Times[:0], nil
+	about.Tokens, about.Runs, about.Attempts, about.Times, about.Metas = m.tokens, nil, m.attempts, about.Times[:0], nil
 	for k, i := range index {
 		it := &d.Items[i]
 		m.tokens[k], m.attempts[k] = it.Token, it.Attempt
@@ -78,6 +79,47 @@ func (m *room) describe(provider string, d *Delivery) *penstock.Delivery {
 		default:
 			about.Times = append(about.Times, penstock.TimeRun{N: 1, UnixNano: c.Time.UnixNano()})
 			from = c
+		}
+	}
+	return about
+}
+
+// describeWhole tells a batch what is known of the events of whole containers,
+// of each container once.
+func (m *room) describeWhole(provider string, d *Delivery) *penstock.Delivery {
+	cs, about := d.whole, &m.about
+	about.Topic, about.Partition, about.Stream = provider, d.Queue.Number, d.Subscription.Stream.StreamID
+	about.First, about.Attempt = penstock.Offset(cs[0].Token.Lo), cs[0].Attempts+1
+	about.Tokens, about.Attempts, about.Times, about.Metas = nil, nil, about.Times[:0], nil
+	m.runs = m.runs[:0]
+	end, timed, described, even := 0, true, false, true
+	for i := range cs {
+		c := &cs[i]
+		n := c.Events.Len()
+		end += n
+		m.runs = append(m.runs, penstock.TokenRun{End: end, First: containerToken(c.Token)})
+		if timed = timed && !c.Time.IsZero(); timed { // times are a prefix
+			about.Times = append(about.Times, penstock.TimeRun{N: n, UnixNano: c.Time.UnixNano()})
+		}
+		described = described || len(c.Header) > 0 || c.Events.metas != nil
+		even = even && c.Attempts+1 == about.Attempt
+	}
+	about.Runs = m.runs
+	if !even {
+		about.Attempts = slices.Grow(m.attempts[:0], end)
+		for i := range cs {
+			for range cs[i].Events.Len() {
+				about.Attempts = append(about.Attempts, cs[i].Attempts+1)
+			}
+		}
+		m.attempts = about.Attempts
+	}
+	if described {
+		about.Times, about.Metas = about.Times[:0], make([]penstock.Meta, 0, end)
+		for i := range cs {
+			for j := range cs[i].Events.Len() {
+				about.Metas = append(about.Metas, cs[i].meta(j))
+			}
 		}
 	}
 	return about

@@ -14,6 +14,7 @@ type Stream[T any] struct {
 	provider *Provider
 	id       penstock.StreamID
 	codec    penstock.Codec[T]
+	raw      bool // T is []byte, and codec is that of bytes
 }
 
 // Of returns the handle of the stream namespace/key, whose values are JSON.
@@ -24,7 +25,7 @@ func Of[T any](p *Provider, namespace, key string) *Stream[T] {
 // OfCodec returns the handle of a stream with a codec of your own. All
 // producers and subscribers of a stream must use the same.
 func OfCodec[T any](p *Provider, namespace, key string, c penstock.Codec[T]) *Stream[T] {
-	return &Stream[T]{provider: p, id: penstock.StreamID{Namespace: namespace, Key: key}, codec: c}
+	return &Stream[T]{provider: p, id: penstock.StreamID{Namespace: namespace, Key: key}, codec: c, raw: any(c) == any(penstock.Raw())}
 }
 
 // ID returns the stream's id.
@@ -81,6 +82,10 @@ func (s *Stream[T]) container(header penstock.Header, values []T, events []penst
 		return Container{}, err
 	}
 	p := takePacking()
+	if s.raw {
+		p.bytes(any(values).([][]byte))
+		values = nil
+	}
 	for i := range values {
 		if err := pack(p, s.codec, &values[i]); err != nil {
 			return Container{}, err
