@@ -6,6 +6,7 @@ GO      ?= go
 RACE    ?= true
 FOR     ?= 15s
 CRASHES ?= 5
+KILLS   ?= 400
 SEEDS   ?= 20
 FUZZ    ?= 10s
 BENCH   ?= # --quick shows whether bench-docs runs
@@ -44,7 +45,8 @@ planted: ## every planted fault must turn a named test red, one line of JSON eac
 slowgroup: ## 1,000,000 paced events, 8 groups, one of them 100 times slower: latency of the others and memory, one line of JSON
 	$(TOOL) ./cmd/slowgroup
 
-crash: build ## the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHES=5
+crash: build ## a process that appends to a log, killed KILLS=400 times for each of three ways to write; then the demo under kill -9, SEEDS=20 times, FOR=15s each with CRASHES=5
+	PENSTOCK_KILLS=$(KILLS) $(GO) test -count=1 -timeout 0 -run Kill9 -v ./segfile
 	$(TOOL) ./cmd/crash -binary ../bin/penstock -for $(FOR) -crashes $(CRASHES) -seeds $(SEEDS)
 
 BENCHED = queue stage log stream

@@ -116,6 +116,17 @@ func appendOnce(c Config) error {
 
 func startChild(t *testing.T, mode, dir string, level penstock.Durability) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
+	cmd, lines := launchChild(t, mode, dir, level)
+	if !lines.Scan() || lines.Text() != "open" {
+		t.Fatalf("the child said %q", lines.Text())
+	}
+	return cmd, lines
+}
+
+// launchChild is startChild that does not wait until the child has opened the
+// log.
+func launchChild(t *testing.T, mode, dir string, level penstock.Durability) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
 	exe, err := os.Executable()
 	must(t, err)
 	cmd := exec.Command(exe)
@@ -128,11 +139,7 @@ func startChild(t *testing.T, mode, dir string, level penstock.Durability) (*exe
 		_ = cmd.Process.Kill() // it may be gone
 		_ = cmd.Wait()
 	})
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != "open" {
-		t.Fatalf("the child said %q", lines.Text())
-	}
-	return cmd, lines
+	return cmd, bufio.NewScanner(out)
 }
 
 func TestSecondOpenIsRefusedUntilTheHolderIsKilled_QC63(t *testing.T) {
@@ -157,38 +164,89 @@ func TestSecondOpenIsRefusedUntilTheHolderIsKilled_QC63(t *testing.T) {
 	mustAppend(t, l.Partition(0), "it goes on")
 }
 
+// killsVariable is how many kills there are of each way to write. A directory
+// sees killsOfDir of them at most: its making is killed, too.
+const (
+	killsVariable = "PENSTOCK_KILLS"
+	killsOfDir    = 40
+)
+
+// TestKill9LosesNothingAcknowledged: a process that appends is killed again and
+// again, at a moment that has to do with its appends or at any, also while it
+// recovers from the kill before, and by different signals. What it said was
+// acknowledged is there in the end, once, whole and in order.
 func TestKill9LosesNothingAcknowledged(t *testing.T) {
+	kills := 17 // 51 of all ways
+	if text := os.Getenv(killsVariable); text != "" {
+		var err error
+		kills, err = strconv.Atoi(text)
+		must(t, err)
+	}
 	for _, way := range writeWays {
 		t.Run(way.String(), func(t *testing.T) {
-			level, dir := way.level, t.TempDir()
 			if way.path == WriteMapping {
-				canMap(t, dir)
+				canMap(t, t.TempDir())
 			}
 			t.Setenv(childPath, way.path.String())
-			rnd := rand.New(rand.NewPCG(9, uint64(level)))
-			acked := map[string]bool{}
-			kills := 10
-			for range kills {
-				cmd, lines := startChild(t, "write", dir, level)
-				for range 1 + rnd.IntN(300) { // killed after so many acknowledgements, in the middle of others
-					if !lines.Scan() {
-						t.Fatal("the child ended by itself")
-					}
-					acked[lines.Text()] = true
-				}
-				must(t, cmd.Process.Kill())
-				for lines.Scan() {
-					if id := lines.Text(); strings.Count(id, "-") == 2 {
-						acked[id] = true
+			rnd := rand.New(rand.NewPCG(9, uint64(way.level)<<8|uint64(way.path)))
+			appends, opened, how := 0, 0, map[string]int{}
+			for done := 0; done < kills; {
+				dir, acked := t.TempDir(), map[string]bool{}
+				for range min(killsOfDir, kills-done) {
+					done++
+					name, open := killOne(t, dir, way.level, rnd, acked)
+					how[name]++
+					if open {
+						opened++
 					}
 				}
-				_ = cmd.Wait() // it was killed
+				appends += len(acked)
+				verifyKilled(t, dir, way.level, acked)
 			}
-			n := len(acked)
-			verifyKilled(t, dir, level, acked)
-			t.Logf("%d kills, %d acknowledged appends", kills, n)
+			t.Logf("%d kills %v, %d of them after the log was open; %d acknowledged appends, none lost", kills, how, opened, appends)
+			if opened < kills/3 || appends == 0 {
+				t.Errorf("%d of %d kills after the log was open and %d acknowledged appends mean too little", opened, kills, appends)
+			}
 		})
 	}
+}
+
+// killOne starts a child, kills it and adds what it said to acked. It returns
+// the name of the way it was killed, and whether the child had opened the log.
+func killOne(t *testing.T, dir string, level penstock.Durability, rnd *rand.Rand, acked map[string]bool) (how string, open bool) {
+	t.Helper()
+	end := endings[rnd.IntN(len(endings))]
+	var lines *bufio.Scanner
+	var cmd *exec.Cmd
+	if rnd.IntN(3) == 0 { // at any moment
+		cmd, lines = launchChild(t, "write", dir, level)
+		<-time.After(time.Duration(rnd.Int64N(int64(40 * time.Millisecond))))
+	} else { // after so many acknowledgements, in the middle of others
+		cmd, lines = startChild(t, "write", dir, level)
+		open = true
+		for range rnd.IntN(300) {
+			if !lines.Scan() {
+				t.Fatal("the child ended by itself")
+			}
+			acked[lines.Text()] = true
+		}
+	}
+	must(t, end.do(cmd.Process))
+	// A parent may have had it ignore the signal.
+	guard := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	defer guard.Stop()
+	for lines.Scan() {
+		switch text := lines.Text(); {
+		case text == "open":
+			open = true
+		case strings.Count(text, "-") == 2:
+			acked[text] = true
+		}
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() == 1 { // 1 is an error of the child itself
+		t.Fatalf("the child ended by itself, after the signal: %v", cmd.ProcessState)
+	}
+	return end.name, open
 }
 
 // verifyKilled checks that every acknowledged append is there once, in the
