@@ -146,7 +146,9 @@ func (p *Partition) openCursor(group string) (*Cursor, error) {
 		_ = slot.file.Close() // nothing was written to it
 		return nil, err
 	}
-	return p.newCursor(group, slot, s), nil
+	c := p.newCursor(group, slot, s)
+	c.wanted, c.wrote = 1, 1 // an earlier process has written it, and perhaps not synced
+	return c, nil
 }
 
 // readCursor reads a group's slot file. Damage is *penstock.CorruptError.
@@ -187,6 +189,38 @@ func (p *Partition) checkCursor(group string, s *stored) error {
 		Topic: p.cfg.Topic, Partition: p.id, File: EscapeName(group) + slotExt, First: end, Last: s.committed - 1,
 		Cause: fmt.Errorf("committed %d is ahead of the log, which ends at %d", s.committed, end),
 	}
+}
+
+// securePositions makes durable what positions were found at open. Those that
+// nobody has opened are not looked at again. It needs the baton.
+func (p *Partition) securePositions() error {
+	if err := p.syncCursors(); err != nil {
+		return err
+	}
+	for group := range p.w.found {
+		p.mu.Lock()
+		_, known := p.groups[group]
+		opened := p.cursors[group] != nil
+		p.mu.Unlock()
+		if known && !opened {
+			if err := p.securePosition(group); err != nil {
+				return fmt.Errorf("group %q: %w", group, err)
+			}
+		}
+		delete(p.w.found, group)
+	}
+	return nil
+}
+
+func (p *Partition) securePosition(group string) error {
+	slot, _, err := p.readCursor(group)
+	if err != nil {
+		return err
+	}
+	if err = slot.sync(); err != nil {
+		err = writeError(err)
+	}
+	return errors.Join(err, slot.file.Close())
 }
 
 // deleteGroup removes a group's position; it is no error when there is none. When

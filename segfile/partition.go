@@ -97,6 +97,7 @@ type writer struct {
 	refreshed    int64 // position when state.slot was last written
 	state        *slotFile
 	start        penstock.Offset // log start in state.slot
+	found        map[string]bool // groups whose position was found at open and may be in the page cache only
 	producers    *slotFile       // nil before the first numbered append
 	producersErr error           // a write of it has failed; sticky
 	buf          []byte

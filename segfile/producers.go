@@ -258,7 +258,12 @@ func (p *Partition) coverProducers() error {
 	dirty, ahead := p.producers.dirty, p.written.end > p.Durable()
 	p.mu.Unlock()
 	if !dirty {
-		return nil
+		if slot := p.w.producers; slot != nil && slot.found != nil && p.w.producersErr == nil {
+			if err := slot.sync(); err != nil { // an earlier process may have been killed before it could
+				p.w.producersErr = writeError(fmt.Errorf("%s: %w", producersName, err))
+			}
+		}
+		return p.w.producersErr
 	}
 	if ahead {
 		if err := p.syncLog(); err != nil {

@@ -362,6 +362,9 @@ func (r *recovery) cursors() error {
 
 func (r *recovery) cursor(group string) error {
 	p := r.p
+	if p.w.found == nil {
+		p.w.found = map[string]bool{}
+	}
 	slot, s, err := p.readCursor(group)
 	if errors.Is(err, penstock.ErrCorrupt) {
 		// The group is known: it holds everything, and its open reports the damage.
@@ -387,6 +390,8 @@ func (r *recovery) cursor(group string) error {
 	}
 	if clamped {
 		r.report.Clamped = append(r.report.Clamped, group)
+	} else {
+		p.w.found[group] = true
 	}
 	p.groups[group] = s
 	return err

@@ -86,6 +86,8 @@ type slotFile struct {
 	seq    uint64
 	newest int // index of the slot with seq
 	safe   int // index; -1 after open, when the newest may be in the page cache only
+
+	found []byte // the newest payload of an earlier process; nil when it is known to be durable
 }
 
 // createSlot makes a slot file with its first payload in one step, durable
@@ -135,7 +137,7 @@ func openSlot(fsys vfs.FS, path, mark string, o owner) (*slotFile, []byte, error
 	if payload == nil {
 		return s, nil, cause
 	}
-	s.seq, s.newest = seq, newest
+	s.seq, s.newest, s.found = seq, newest, payload
 	return s, payload, nil
 }
 
@@ -214,12 +216,19 @@ func (s *slotFile) write(payload []byte, sync bool) error {
 	return s.sync()
 }
 
-// sync makes the newest payload durable.
+// sync makes the newest payload durable. One that an earlier process has left is
+// written again: when a sync of that process failed, the system may have given up
+// what it still has in memory, and would sync nothing.
 func (s *slotFile) sync() error {
+	if s.found != nil {
+		if _, err := s.file.WriteAt(encodeSlot(s.mark, s.seq, s.owner, s.found), int64(s.newest)*slotSize); err != nil {
+			return err
+		}
+	}
 	if err := s.file.Sync(); err != nil {
 		return err
 	}
-	s.safe = s.newest
+	s.safe, s.found = s.newest, nil
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (p *Partition) trim(below penstock.Offset) error {
 
 // moveStart makes start the durable log start and forgets n segments.
 func (p *Partition) moveStart(start penstock.Offset, n int) error {
-	if err := p.syncCursors(); err != nil {
+	if err := p.securePositions(); err != nil {
 		return err
 	}
 	if err := p.coverProducers(); err != nil {
