@@ -2,6 +2,7 @@ package segfile
 
 import (
 	"context"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -158,6 +159,56 @@ func TestTrimKeepsToTheTableOfProducersThatIsDurable(t *testing.T) {
 			must(t, err)
 			if last, _, _, _ := l.Partition(0).LastOf(7); last != 4 {
 				t.Fatalf("%s: the last append known is %d, want 4", img.Desc, last)
+			}
+			must(t, l.Close())
+		}
+		m.Kill()
+	})
+}
+
+// TestEventsOfAFailedSyncAreWrittenAgain: the sync of an append fails, and the
+// next process finds the events in the page cache. When it takes them for
+// durable, they are.
+func TestEventsOfAFailedSyncAreWrittenAgain(t *testing.T) {
+	memLevels(t, func(t *testing.T, m *vfs.Mem, c Config) {
+		c.WritePath = WritePwrite
+		l, err := open(c, fixed(1))
+		must(t, err)
+		p := l.Partition(0)
+		mustAppend(t, p, "a")
+		must(t, p.Sync())
+		m.SetFault(func(op vfs.Op) vfs.Fault {
+			if op.Kind == vfs.OpSync && strings.HasSuffix(op.Name, spareName) { // the name with which it was made
+				return vfs.Fault{Err: syscall.EIO}
+			}
+			return vfs.Fault{}
+		})
+		_, err = tryAppend(p, "b", strings.Repeat("w", 2000))
+		if c.Durability == penstock.Written {
+			must(t, err)
+			err = p.Sync()
+		}
+		wantErr(t, err, penstock.ErrUnknownOutcome)
+		m.SetFault(nil)
+		m.Kill()
+		l, err = open(c, fixed(2))
+		must(t, err)
+		p = l.Partition(0)
+		opened, end := m.Ops(), p.Durable()
+		if end != 3 {
+			t.Fatalf("%d events are durable after the open, want the 3 that are there", end)
+		}
+		if c.Durability == penstock.Synced {
+			mustAppend(t, p, "c")
+		}
+		for img := range m.Images(vfs.Crashes{From: opened, Seed: 3}) {
+			c := c
+			c.FS = img.FS
+			l, err := Open(c)
+			must(t, err)
+			got, err := readAll(l.Partition(0), 0)
+			if err != nil || len(got) < int(end) || got[0] != "a" || got[1] != "b" || l.Recovery()[0].Damage != nil {
+				t.Fatalf("%s: %d events, %v, damage %v", img.Desc, len(got), err, l.Recovery()[0].Damage)
 			}
 			must(t, l.Close())
 		}

@@ -45,7 +45,8 @@
 // known to be safe when it was written, which is how recovery tells a torn
 // tail from damage. Before anything is appended after a crash, the torn tail
 // is made zero, durably. A sync that failed is never repeated: the partition
-// stops until it is opened again. docs/format.md fixes every byte.
+// stops until it is opened again, and that open writes the end of the log anew as
+// far as it is not known to be durable. docs/format.md fixes every byte.
 //
 // # Bounds
 //

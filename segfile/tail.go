@@ -96,7 +96,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		if err := first.failed(); err != nil {
 			return err
 		}
-		return r.settle(s, f, size)
+		return r.settle(s, f, size, max(safe, s.durable))
 	}
 	view.data, view.known = first.data, first.known
 	rest, err := search(view, seg.seed, s.pos, s.end)
@@ -130,7 +130,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 			return err
 		}
 	}
-	return r.settle(s, f, size)
+	return r.settle(s, f, size, safe)
 }
 
 // damaged reports whether what ends the run of frames is damage and no torn
@@ -151,19 +151,43 @@ func (r *recovery) unreadable(s scanned, err error) error {
 	return nil
 }
 
-// settle takes what the scan found as the end of the log, and which is durable.
-func (r *recovery) settle(s scanned, f vfs.File, size int64) error {
+// settle takes what the scan found as the end of the log. What is not known to
+// have been durable, from safe on, is written again first (ADR 0092).
+func (r *recovery) settle(s scanned, f vfs.File, size, safe int64) error {
 	p := r.p
 	p.w.epoch++
-	if s.sealed && size > s.pos {
+	if err := rewrite(f, safe, s.pos); err != nil {
+		return fmt.Errorf("%s: write again what may not be on the disk: %w", segmentName(s.seg.hdr.base), err)
+	}
+	cut := s.sealed && size > s.pos
+	if cut {
 		if err := f.Truncate(s.pos); err != nil {
 			return err
 		}
+	}
+	if cut || safe < s.pos {
 		if err := f.Sync(); err != nil {
 			return err
 		}
 	}
 	r.adopt(s.mark)
+	return nil
+}
+
+// rewrite writes the bytes [from, to) of a file as they are. A sync alone would
+// not do: when one of an earlier process failed, the system may hold them for
+// written, and have them in memory only.
+func rewrite(f vfs.File, from, to int64) error {
+	for from < to {
+		b := make([]byte, min(to-from, scanBlock))
+		if _, err := f.ReadAt(b, from); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(b, from); err != nil {
+			return err
+		}
+		from += int64(len(b))
+	}
 	return nil
 }
 
