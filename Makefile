@@ -56,7 +56,7 @@ bench: build ## the benchmark rows of all parts; bench-docs writes docs/bench.md
 
 bench-docs: build ## measure all parts and their peers on an idle machine (10 minutes), and write docs/bench.md
 	for part in $(BENCHED); do bin/penstock bench $$part --json $(BENCH) >bin/$$part.json || exit 1; done
-	GOFLAGS=-buildvcs=false $(GO) -C bench run . --json $(BENCH) >bin/peers.json
+	GOFLAGS=-buildvcs=false $(GO) -C bench run -tags jetstream . --json $(BENCH) >bin/peers.json
 	mkdir -p docs/bench
 	cp $(BENCHED:%=bin/%.json) bin/peers.json docs/bench/
 	$(TOOL) ./cmd/benchdoc

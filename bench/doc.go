@@ -6,6 +6,7 @@
 //	go -C bench run . -json      the same as JSON, a row per workload and peer
 //	go -C bench run . -quick     short rounds: every check holds, the figures mean little
 //	go -C bench run . flow/b1    some workloads only
+//	go -C bench run -tags jetstream .   with an embedded JetStream among the logs
 //
 // It is a module of its own, so that nobody who imports penstock meets the
 // modules of its peers.

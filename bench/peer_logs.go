@@ -14,7 +14,9 @@ import (
 	"github.com/tidwall/wal"
 )
 
-// logs are the logs on disk that are compared.
+// logs are the logs on disk that are compared. With the build tag jetstream an
+// embedded JetStream is one of them; it takes longer to compile than all else
+// here.
 var logs = []peer{tidwallWAL, raftWAL}
 
 // logged is the log below a topic on disk.
