@@ -248,6 +248,11 @@ func (m *manager) watch(n int) {
 	m.watchers.Go(func() { // one per live agent; stopAgents ends it, end waits for it
 		if m.watchdog(m.agents[n], ended, unwatch) {
 			select {
+			case <-unwatch: // it was stopped, and both were seen at once
+				return
+			default:
+			}
+			select {
 			case failed <- struct{}{}:
 			default: // told already
 			}
