@@ -325,3 +325,90 @@ func TestNumberedAppendWithoutItsTableIsNotInDoubt(t *testing.T) {
 		}
 	})
 }
+
+// TestCrashOnAFullDiskIsMendedByTrims: there is no room to keep a copy of the torn
+// tail, so nothing is cut and nothing appended; what is consumed makes room, and
+// the log goes on without another open.
+func TestCrashOnAFullDiskIsMendedByTrims(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} { // the room comes from another file
+		memLevels(t, func(t *testing.T, m *vfs.Mem, c Config) {
+			c.SegmentEvents, c.WritePath = 2, WritePwrite
+			l := openLog(t, c)
+			p := l.Partition(0)
+			for i := range 5 {
+				mustAppend(t, p, fmt.Sprint(i))
+			}
+			must(t, p.Sync())
+			active, end := p.written.seg.path, p.written.pos
+			m.Kill()
+			f, err := m.Open(active, true)
+			must(t, err)
+			_, err = f.WriteAt([]byte(strings.Repeat("torn", 100)), end)
+			must(t, err)
+			_ = m.Remove(filepath.Join(p.dir, spareName)) // an open would find room in it
+			m.SetSpace(m.Used())
+			l = openLog(t, c)
+			p = l.Partition(0)
+			wantRecords(t, p, 0, "0", "1", "2", "3", "4")
+			for range 2 {
+				_, err = tryAppend(p, "x")
+				wantErr(t, err, penstock.ErrDiskFull)
+				must(t, p.Trim(0)) // nothing to trim, and no room
+			}
+			if elsewhere {
+				m.SetSpace(m.Used() + 1000)
+				must(t, p.Trim(0))
+			} else {
+				must(t, p.Trim(4))
+				if p.Earliest() != 4 {
+					t.Fatalf("the log begins at %d", p.Earliest())
+				}
+			}
+			if at := mustAppend(t, p, "5"); at != 5 {
+				t.Fatalf("appended at %d, want 5", at)
+			}
+			if names, err := m.List(filepath.Join(p.dir, quarantineDir)); err != nil || len(names) != 1 {
+				t.Errorf("in quarantine is %q, %v", names, err)
+			}
+			must(t, p.Sync())
+			m.Kill()
+			l = openLog(t, c)
+			if r := l.Recovery()[0]; r.CutBytes != 0 || r.Damage != nil {
+				t.Errorf("%+v", r)
+			}
+			wantRecords(t, l.Partition(0), 4, "4", "5")
+			must(t, l.Close())
+		})
+	}
+}
+
+// TestCloseOfACrampedPartitionIsNoCleanEnd: the torn tail is still there.
+func TestCloseOfACrampedPartitionIsNoCleanEnd(t *testing.T) {
+	memLevels(t, func(t *testing.T, m *vfs.Mem, c Config) {
+		c.SegmentEvents, c.WritePath = 2, WritePwrite
+		l := openLog(t, c)
+		p := l.Partition(0)
+		for i := range 5 {
+			mustAppend(t, p, fmt.Sprint(i))
+		}
+		must(t, p.Sync())
+		active, end := p.written.seg.path, p.written.pos
+		m.Kill()
+		f, err := m.Open(active, true)
+		must(t, err)
+		_, err = f.WriteAt([]byte(strings.Repeat("torn", 3000)), end) // more than what the trim gives back
+		must(t, err)
+		_ = m.Remove(filepath.Join(p.dir, spareName)) // an open would find room in it
+		m.SetSpace(m.Used())
+		l = openLog(t, c)
+		must(t, l.Partition(0).Trim(4))
+		wantErr(t, l.Close(), penstock.ErrDiskFull)
+		m.SetSpace(0)
+		l = openLog(t, c)
+		if r := l.Recovery()[0]; r.CutBytes != 12000 || r.Clean || r.Damage != nil {
+			t.Errorf("%+v, want 12000 bytes cut", r)
+		}
+		mustAppend(t, l.Partition(0), "5")
+		wantRecords(t, l.Partition(0), 4, "4", "5")
+	})
+}

@@ -62,6 +62,7 @@ type Partition struct {
 	syncing bool // a background sync runs
 	starved bool // the last roll found the disk full: a trim may take the active segment
 
+	cramped  bool // broken says that there was no room to cut a torn tail: see trim.go
 	unmapped bool // w.piece.off
 	claimed  bool // there is room for the next segment; see capacity.go
 
@@ -98,6 +99,7 @@ type writer struct {
 	state        *slotFile
 	start        penstock.Offset // log start in state.slot
 	found        map[string]bool // groups whose position was found at open and may be in the page cache only
+	settle       func() error    // cuts the torn tail; nil unless cramped
 	producers    *slotFile       // nil before the first numbered append
 	producersErr error           // a write of it has failed; sticky
 	buf          []byte

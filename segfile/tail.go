@@ -122,8 +122,9 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		switch err := r.cut(s, rest, f); {
 		case errors.Is(err, vfs.ErrNoSpace):
 			// Without room for a copy nothing is cut: readers see what is whole,
-			// appends wait for an open with room.
+			// appends wait for room.
 			r.adopt(s.mark)
+			p.cramped, p.w.settle = true, func() error { return r.settleLater(s, rest, f, size, safe) }
 			p.broken = fmt.Errorf("topic %q partition %d takes no writes until it is opened again: %w", p.cfg.Topic, p.id, writeError(err))
 			return nil
 		case err != nil:
@@ -154,8 +155,16 @@ func (r *recovery) unreadable(s scanned, err error) error {
 // settle takes what the scan found as the end of the log. What is not known to
 // have been durable, from safe on, is written again first (ADR 0092).
 func (r *recovery) settle(s scanned, f vfs.File, size, safe int64) error {
-	p := r.p
-	p.w.epoch++
+	if err := r.endThere(s, f, size, safe); err != nil {
+		return err
+	}
+	r.adopt(s.mark)
+	return nil
+}
+
+// endThere makes durable that the log ends where the scan did.
+func (r *recovery) endThere(s scanned, f vfs.File, size, safe int64) error {
+	r.p.w.epoch++
 	if err := rewrite(f, safe, s.pos); err != nil {
 		return fmt.Errorf("%s: write again what may not be on the disk: %w", segmentName(s.seg.hdr.base), err)
 	}
@@ -166,11 +175,29 @@ func (r *recovery) settle(s scanned, f vfs.File, size, safe int64) error {
 		}
 	}
 	if cut || safe < s.pos {
-		if err := f.Sync(); err != nil {
-			return err
-		}
+		return f.Sync()
 	}
-	r.adopt(s.mark)
+	return nil
+}
+
+// settleLater cuts a torn tail, for which there was no room at the open, and
+// lets the partition take appends. It needs the baton.
+func (r *recovery) settleLater(s scanned, rest behind, f vfs.File, size, safe int64) error {
+	p := r.p
+	err := r.cut(s, rest, f)
+	if err == nil {
+		err = r.endThere(s, f, size, safe)
+	}
+	if err == nil {
+		p.w.begun = true
+		err = p.saveState(false, true)
+	}
+	if err != nil {
+		return err
+	}
+	p.log.epochs[p.id].Store(p.w.epoch)
+	p.cfg.Logger.Warn("a torn tail was cut when there was room", "topic", p.cfg.Topic, "partition", p.id,
+		"bytes", int64(r.report.CutBytes), "frames", r.report.CutFrames, "copy", r.report.Quarantine, "end", uint64(s.end), "epoch", p.w.epoch)
 	return nil
 }
 

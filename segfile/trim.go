@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
 )
 
 // Trim deletes the sealed segments that lie wholly below the offset, at most
@@ -18,7 +19,9 @@ import (
 // valid: the removal is tried again by the next Trim and at the next open.
 // It blocks for the syncs. When the disk was too full for the next
 // segment and everything in the active one lies below the offset, that one is
-// sealed and deleted too: otherwise nothing would ever make room.
+// sealed and deleted too: otherwise nothing would ever make room. After an open
+// that had no room to keep a copy of a torn tail, a trim deletes what it may and
+// then cuts the tail, and appends go on.
 func (p *Partition) Trim(below penstock.Offset) error {
 	p.mu.Lock()
 	p.unneeded = max(p.unneeded, below)
@@ -33,7 +36,7 @@ func (p *Partition) Trim(below penstock.Offset) error {
 func (p *Partition) trimmable(below penstock.Offset) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.garbage) > 0 || p.sealedBelowLocked(below) > 0 || p.stuckLocked(below)
+	return p.cramped || len(p.garbage) > 0 || p.sealedBelowLocked(below) > 0 || p.stuckLocked(below)
 }
 
 // stuckLocked reports whether the active segment is all that could make room:
@@ -79,10 +82,14 @@ func (p *Partition) trim(below penstock.Offset) error {
 		return fmt.Errorf("trim partition %d: %w", p.id, err)
 	}
 	p.mu.Lock()
-	stuck := p.stuckLocked(below)
+	stuck, cramped := p.stuckLocked(below), p.cramped
 	p.mu.Unlock()
+	if cramped { // after what can be deleted, which is durable
+		defer p.uncramp()
+	}
 	var err error
 	switch {
+	case cramped:
 	case stuck:
 		if err = p.begin(); err == nil {
 			err = p.seal() // its room was kept free; it syncs
@@ -91,7 +98,7 @@ func (p *Partition) trim(below penstock.Offset) error {
 		err = p.syncLog() // BQ-123
 	}
 	p.mu.Lock()
-	if err == nil {
+	if err == nil && !cramped {
 		err = p.broken
 	}
 	n := p.sealedBelowLocked(min(below, p.Durable()))
@@ -106,6 +113,22 @@ func (p *Partition) trim(below penstock.Offset) error {
 		}
 	}
 	return p.removeGarbage()
+}
+
+// uncramp tries again what an open had no room for: to cut a torn tail, after
+// which the partition takes appends. It needs the baton.
+func (p *Partition) uncramp() {
+	err := p.w.settle()
+	if errors.Is(err, vfs.ErrNoSpace) {
+		return // the next trim tries again
+	}
+	p.w.settle = nil
+	p.mu.Lock()
+	p.cramped, p.broken = false, nil
+	p.mu.Unlock()
+	if err != nil {
+		_ = p.stop(writeError(err)) // returned by the next append
+	}
 }
 
 // moveStart makes start the durable log start and forgets n segments.
