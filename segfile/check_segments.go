@@ -244,7 +244,7 @@ func (k *checker) frames(v *fileView, s *foundSegment, next penstock.Offset, sum
 		return index.frame(pos, b, h)
 	}
 	r, err := passGaps(v, mark{seg: s.seg, pos: headerSize, end: s.base}, next, each, func(g gap) error {
-		ok, failed = false, isRead(g.cause)
+		ok, failed = false, failed || isRead(g.cause)
 		k.gap(s, g)
 		return nil
 	})

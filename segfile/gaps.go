@@ -23,10 +23,11 @@ func passGaps(v *fileView, from mark, end penstock.Offset, each func(int64, []by
 			rest, err = search(v, from.seg.seed, r.pos, r.end)
 		}
 		g := gap{pos: r.pos, first: r.end, to: max(end, r.end), cause: r.cause}
-		switch {
-		case isRead(err):
+		if isRead(err) { // perhaps only a sector is bad
 			g.cause = err
-			return r, pass(g)
+			rest, err = v.searchBlind(from.seg.seed, r.pos, r.end)
+		}
+		switch {
 		case err != nil:
 			return r, err
 		case r.sealed || r.pos >= v.size || r.end >= end:

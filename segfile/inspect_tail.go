@@ -59,8 +59,14 @@ func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(i
 		if err == nil && !s.sealed {
 			e.rest, err = search(v, seg.seed, s.pos, s.end)
 		}
+		if isRead(err) { // perhaps only a sector is bad
+			e.err = err
+			if e.rest, err = v.searchBlind(seg.seed, s.pos, s.end); err == nil {
+				return e, nil
+			}
+		}
 		if err != nil {
-			return e, e.failed(err)
+			return e, err
 		}
 		e.safe = max(e.safe, s.durable, e.rest.durable)
 		if s.sealed || !s.damaged(e.rest, e.safe) {
@@ -74,15 +80,6 @@ func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(i
 			return e, nil
 		}
 	}
-}
-
-// failed keeps why a file cannot be read; the end of a context is passed on.
-func (e *ending) failed(err error) error {
-	if isRead(err) {
-		e.err = err
-		return nil
-	}
-	return err
 }
 
 // ended returns what is asked before each block: the end of ctx, and look.
@@ -100,13 +97,11 @@ func ended(ctx context.Context, look func(int64) error) func(int64) error {
 // lost says which events [first, to) the damage at the end takes, and why.
 func (e *ending) lost(f *found) (first, to penstock.Offset, cause error) {
 	first = e.scanned.end
-	switch _, end := e.until(f); {
-	case e.err != nil:
-		return first, end, e.err
-	case e.rest.frames > 0:
+	if _, to = e.until(f); e.rest.frames > 0 {
 		to = e.rest.first
-	default:
-		to = end
+	}
+	if e.err != nil {
+		return first, to, e.err
 	}
 	if cause = e.cause; cause == nil {
 		cause = fmt.Errorf("the file ends at %d", e.pos)

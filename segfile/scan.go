@@ -31,6 +31,7 @@ type fileView struct {
 	n     int      // valid bytes of buf
 	data  []extent // with known: outside of these there are only zeros
 	known bool
+	blind bool  // what cannot be read counts as zeros
 	ahead int64 // unless it is 0: nothing is read ahead behind it
 }
 
@@ -81,11 +82,54 @@ func (v *fileView) bytes(pos int64, n int) ([]byte, error) {
 	}
 	v.at, v.n = pos, have // also when the read fails
 	got, err := v.file.ReadAt(v.buf[have:want], pos+int64(have))
-	if err != nil && err != io.EOF {
-		return nil, err
+	if bad(err) && have+got < n {
+		if got, err = v.around(have, n, want); err != nil {
+			return nil, err
+		}
 	}
 	v.n += got
 	return v.buf[:min(n, v.n)], nil
+}
+
+// bad reports whether an error of ReadAt is one.
+func bad(err error) bool { return err != nil && err != io.EOF }
+
+// pageBytes is the unit in which a disk that has a bad sector is read: a sector,
+// or several.
+const pageBytes = 4 << 10
+
+// around reads buf[have:] of a block that the disk refused to read whole: the n
+// bytes that are needed and, when what is refused counts as zeros, all of it,
+// page by page.
+func (v *fileView) around(have, n, want int) (int, error) {
+	if !v.blind {
+		got, err := v.file.ReadAt(v.buf[have:n], v.at+int64(have))
+		if bad(err) {
+			return 0, err
+		}
+		return got, nil
+	}
+	at := have
+	for at < want {
+		next := min(at+pageBytes-int((v.at+int64(at))%pageBytes), want)
+		got, err := v.file.ReadAt(v.buf[at:next], v.at+int64(at))
+		if bad(err) {
+			clear(v.buf[at+got : next])
+			got = next - at
+		}
+		if at += got; err == io.EOF {
+			break
+		}
+	}
+	return at - have, nil
+}
+
+// searchBlind is search that takes what the disk refuses to read for zeros. What
+// is at hand is read again.
+func (v *fileView) searchBlind(seed uint32, pos int64, end penstock.Offset) (behind, error) {
+	v.blind, v.n = true, 0
+	defer func() { v.blind, v.n = false, 0 }()
+	return search(v, seed, pos, end)
 }
 
 // frame returns the frame at pos with its header. It is valid until the next
