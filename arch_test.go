@@ -29,6 +29,7 @@ var floors = map[string]int{
 	"internal/vfs":       0, // the seam to the file system
 	"demand":             1, // stands on the ground, and may import the root
 	"internal/debugpage": 1, // what debug handlers have in common
+	"internal/guard":     1, // user code is called, and what it does to its goroutine is an error
 	"seglog":             2,
 	"settle":             2,
 	"segfile":            3,

@@ -96,14 +96,15 @@ func (e *PartialError) Error() string {
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // DrainError reports a drain that its deadline cut short. Left events were not
-// settled. A group or a subscription delivers them again in its next run; a
-// graph of stages keeps nothing, and sets Gone.
+// settled. A group or a subscription delivers them again in its next run, unless
+// what is named in Busy settles them yet; a graph of stages keeps nothing, and
+// sets Gone.
 type DrainError struct {
 	Left int  // events taken and not settled
 	Gone bool // they are discarded; nobody delivers them again
 	// Busy names what had not come back from user code when the drain was cut
-	// short, and for how long it had been there: "printer for 3s". A graph of
-	// stages tells it.
+	// short, and for how long it had been there: "printer for 3s". Graphs of
+	// stages and providers of streams tell it.
 	Busy []string
 	// Report says what the drain has done; nil when the carrier has none.
 	Report *DrainReport
@@ -111,15 +112,20 @@ type DrainError struct {
 }
 
 func (e *DrainError) Error() string {
-	fate := "they will be delivered again"
-	if e.Gone {
-		fate = "they are discarded"
+	fate := "; they will be delivered again"
+	switch {
+	case e.Left == 0:
+		fate = ""
+	case e.Gone:
+		fate = "; they are discarded"
+	case len(e.Busy) > 0:
+		fate = "; they will be delivered again, unless user code settles them yet"
 	}
 	busy := ""
 	if len(e.Busy) > 0 {
 		busy = "; in user code: " + strings.Join(e.Busy, ", ")
 	}
-	return fmt.Sprintf("drain ended with %d events not settled; %s%s: %v", e.Left, fate, busy, e.Err)
+	return fmt.Sprintf("drain ended with %d events not settled%s%s: %v", e.Left, fate, busy, e.Err)
 }
 
 // Unwrap returns what ended the drain.

@@ -72,7 +72,8 @@ type Adapter interface {
 	// NewReceiver returns a receiver of one queue for one run of an agent. It
 	// does not block; connecting belongs to Init.
 	NewReceiver(q QueueID) (Receiver, error)
-	// Close releases the adapter. No receiver is open any more.
+	// Close releases the adapter. No receiver is open any more, except one that
+	// a drain has left behind.
 	Close() error
 }
 
@@ -90,7 +91,8 @@ type TokenChecker interface {
 
 // Receiver reads one queue for one run of an agent. Its methods, with those of
 // [Waiter] and of its [Checkpointer], are called by one goroutine at a time.
-// Every method must return soon after its ctx has ended.
+// Every method must return soon after its ctx has ended: one that does not is
+// left behind by a drain, and Shutdown follows when it has returned.
 type Receiver interface {
 	// Init prepares reading. ctx carries the provider's InitTimeout. After an
 	// error the agent goes on to read: the receiver tries again inside Read.

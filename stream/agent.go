@@ -59,6 +59,8 @@ type agent struct {
 
 	mu      sync.Mutex
 	current *run // the last run; nil before the first start
+
+	making <-chan struct{} // closed when a factory that was left behind has returned; nil for none. Of start
 }
 
 func newAgent(c agentConfig) *agent {
@@ -87,23 +89,28 @@ func (a *agent) start(ctx context.Context) error {
 		select {
 		case <-prev.done: // also when ctx has ended: then the run begins, and drains
 		default:
+			if prev.givenUp.Load() {
+				return a.busy("the run before")
+			}
 			select {
 			case <-prev.done:
 			case <-ctx.Done():
 				return penstock.ContextError(ctx)
 			}
 		}
-		select {
-		case <-prev.crew.all.drained:
-		default:
-			return fmt.Errorf("agent of queue %s: work of the run before has not returned: %w", a.queue, penstock.ErrExists)
+		for _, back := range []<-chan struct{}{prev.crew.all.drained, prev.late.drained} {
+			select {
+			case <-back:
+			default:
+				return a.busy("work of the run before")
+			}
 		}
 	}
-	cache, receiver, marks, err := a.parts()
+	made, err := a.parts(ctx)
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", a.queue, err)
 	}
-	r := newRun(ctx, a, cache, receiver, marks)
+	r := newRun(ctx, a, made.cache, made.receiver, made.marks)
 	a.mu.Lock()
 	a.current = r
 	a.mu.Unlock()
@@ -113,31 +120,11 @@ func (a *agent) start(ctx context.Context) error {
 	return nil
 }
 
-// parts makes the cache and the receiver of a run. marks is nil for a receiver
-// that keeps no checkpoints.
-func (a *agent) parts() (cache Cache, receiver Receiver, marks Checkpointer, err error) {
-	err = guard("factory", func() (err error) {
-		if cache, err = a.newCache(); err != nil {
-			return fmt.Errorf("cache: %w", err)
-		}
-		if receiver, err = a.newReceiver(); err != nil {
-			return fmt.Errorf("receiver: %w", err)
-		}
-		if cache == nil || receiver == nil {
-			return &penstock.FieldError{Field: "Factory", Reason: "makes no cache or no receiver"}
-		}
-		if c, ok := receiver.(Checkpointed); ok {
-			marks = c.Checkpointer()
-		}
-		return nil
-	})
-	return cache, receiver, marks, err
-}
-
 // stop drains the current run and returns when its whole cleanup is complete.
 // When ctx ends first, the context of the run's work is cancelled; stop goes on
 // to wait, but leaves behind what does not return within abandonAfter, and
-// returns a *penstock.DrainError if events were left unsettled.
+// returns a *penstock.DrainError if events were left unsettled, or anything was
+// left behind.
 // Stopping twice, also concurrently, stops once; every caller waits.
 func (a *agent) stop(ctx context.Context) error {
 	r := a.last()
@@ -149,7 +136,11 @@ func (a *agent) stop(ctx context.Context) error {
 	case <-r.done:
 	case <-ctx.Done():
 		r.cancel(penstock.ContextError(ctx))
-		<-r.done
+		if !r.endsInTime() {
+			r.givenUp.Store(true)
+			a.log.Error("agent left behind; its cache has not returned", "provider", a.provider, "queue", a.queue.String())
+			return &penstock.DrainError{Busy: []string{"cache of queue " + a.queue.String()}, Err: penstock.ContextError(ctx)}
+		}
 	}
 	return r.err
 }

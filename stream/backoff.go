@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 )
 
 // Backoff says how long to wait before a repetition. Implementations must be
@@ -25,7 +26,7 @@ func (r *run) pause(field string, b Backoff, n int) (d time.Duration) {
 	if f, ok := b.(Fixed); ok {
 		return time.Duration(f)
 	}
-	if err := guard(field, func() error { d = b.Next(n); return nil }); err != nil {
+	if err := guard.Call(field, func() error { d = b.Next(n); return nil }); err != nil {
 		r.log.Error("backoff failed", r.fields("waiting", brokenPause, "err", err)...)
 		return brokenPause
 	}

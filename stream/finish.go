@@ -25,17 +25,17 @@ func (r *run) beginDrain() <-chan struct{} {
 	return drained
 }
 
-// busyNamed is how many handlers that were left behind a DrainError names.
+// busyNamed is how many of those that were left behind a DrainError names.
 const busyNamed = 10
 
 // abandon gives up work that goes on although its context has ended abandonAfter
 // ago, for example a handler that ignores it: its events are left, and progress
-// stays before them. A receiver cannot be given up, because it could not be shut
-// down then; its contract is to return.
-func (r *run) abandon() bool {
+// stays before them. A receiver that does not return is shut down when it does.
+func (r *run) abandon() {
 	if r.withReceiver {
-		r.log.Error("receiver does not return although its context has ended; waiting", r.fields()...)
-		return false
+		since := since(time.Now(), r.receiverSince)
+		r.leaveBehind(fmt.Sprintf("receiver of queue %s (%s) for %s", r.queue, r.call(), since))
+		r.log.Error("receiver left behind; it has not returned although its context has ended", r.fields("call", r.call(), "for", since)...)
 	}
 	for e := range r.busy {
 		for _, sub := range e.subs {
@@ -44,16 +44,20 @@ func (r *run) abandon() bool {
 				continue
 			}
 			r.left += d.events()
-			if len(r.behind) < busyNamed {
-				r.behind = append(r.behind, fmt.Sprintf("subscription %q of stream %s for %s", sub.rec.Name, e.id, since(time.Now(), d.started)))
-			}
+			r.leaveBehind(fmt.Sprintf("subscription %q of stream %s for %s", sub.rec.Name, e.id, since(time.Now(), d.started)))
 			r.log.Error("consumer left behind; it has not returned although its context has ended",
 				r.about(sub, "events", d.events(), "behind", d.safe.String(), "since", d.started)...)
 		}
 	}
 	r.log.Error("drain given up; the agent does not start again before what was left behind has returned", r.fields("events", r.left)...)
 	r.abandoned = true
-	return true
+}
+
+// leaveBehind notes who was left behind.
+func (r *run) leaveBehind(who string) {
+	if len(r.behind) < busyNamed {
+		r.behind = append(r.behind, who)
+	}
 }
 
 // finish is the end of a run, in the order of OR-139. The accepted work has
@@ -62,20 +66,20 @@ func (r *run) finish() {
 	if ended := r.crew.all.close(); !r.abandoned {
 		<-ended
 	}
+	close(r.parted)
 	r.step("work ended")
 	mark := r.reportProgress(true)
 	r.purge()
 	r.closeAllCursors()
 	r.step("cursors closed")
-	r.lastReport(receiverJob{done: r.pumping.purged, mark: mark})
-	r.closeReceiver()
+	r.endReceiver(receiverJob{done: r.pumping.purged, mark: mark})
 	r.unregisterAll()
 	r.stats = r.snapshotAtEnd()
 	clear(r.streams)
 	clear(r.busy)
 	clear(r.retained)
 	r.cache, r.pumping.backlog = nil, nil
-	if r.left > 0 || r.abandoned {
+	if r.left > 0 || r.abandoned || len(r.behind) > 0 {
 		r.err = &penstock.DrainError{Left: r.left, Busy: r.behind, Err: r.leftBy()}
 	}
 	r.step("ended")
@@ -84,11 +88,10 @@ func (r *run) finish() {
 // leftBy returns what has cut the drain. What user code does with the events
 // that it still has, nobody knows.
 func (r *run) leftBy() error {
-	cause := context.Cause(r.ctx)
-	if len(r.behind) == 0 {
+	if cause := context.Cause(r.ctx); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("what was left behind in user code may settle them yet: %w", cause)
+	return errNotBack
 }
 
 // view takes the snapshot that progress is computed from. Streams whose every
@@ -170,44 +173,4 @@ func (r *run) closeAllCursors() {
 			sub.closeCursors()
 		}
 	}
-}
-
-// lastReport is the last turn with the receiver before it is shut down.
-func (r *run) lastReport(job receiverJob) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.shutdownTimeout)
-	defer cancel()
-	if err := guard("receiver", func() error { r.report(ctx, job); return nil }); err != nil {
-		r.log.Error("last report to the receiver failed", r.fields("err", err)...)
-	}
-}
-
-// closeReceiver shuts the receiver down; it flushes the checkpoint first. Its
-// error is logged, not returned (OR-141).
-func (r *run) closeReceiver() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.shutdownTimeout)
-	defer cancel()
-	if err := guard("receiver", func() error { return r.receiver.Shutdown(ctx) }); err != nil {
-		r.log.Error("receiver shutdown failed", r.fields("err", err)...)
-	}
-	r.step("receiver shut down")
-}
-
-// unregisterAll tells the registry that this agent produces no more.
-func (r *run) unregisterAll() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.shutdownTimeout)
-	defer cancel()
-	failed, first := 0, error(nil)
-	for id := range r.streams {
-		err := guard("registry", func() error { return r.registry.UnregisterProducer(ctx, r.qualified(id), r.agent) })
-		if err != nil {
-			failed++
-			if first == nil {
-				first = fmt.Errorf("stream %s: %w", id, err)
-			}
-		}
-	}
-	if failed > 0 {
-		r.log.Warn("streams not unregistered", r.fields("streams", failed, "err", first)...)
-	}
-	r.step("producers unregistered")
 }

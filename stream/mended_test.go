@@ -200,7 +200,7 @@ func TestDrainErrorNamesTheHandlerLeftBehind(t *testing.T) {
 		if !errors.As(err, &d) || d.Left != 1 || fmt.Sprint(d.Busy) != `[subscription "x" of stream orders/7 for 6s]` {
 			t.Fatalf("Run returned %v, want 1 event left with its handler", err)
 		}
-		if !strings.Contains(err.Error(), "may settle them yet") {
+		if !strings.Contains(err.Error(), "unless user code settles them yet") {
 			t.Errorf("%v: claims that the events come again", err)
 		}
 		close(hang)

@@ -71,16 +71,18 @@ func (p *Provider) Name() string { return p.config.Name }
 
 // Run pulls the queues of this node and delivers until ctx ends. Then it
 // drains: nothing new begins, accepted deliveries keep their retries, and when
-// they have ended the progress is stored. After Config.Drain the handlers'
-// context is cancelled. A handler that does not return within one second of
-// that is left behind: the provider cannot be run again until it does.
+// they have ended the progress is stored. After Config.Drain the context of
+// handlers and receivers is cancelled. One that does not return within one second
+// of that is left behind, and so is a call at the end that takes a second
+// longer than Config.ShutdownTimeout: the provider cannot be run again until it
+// has returned, and a receiver is shut down then.
 //
 // It returns nil after a full drain, a *penstock.DrainError that says how many
 // events were left unsettled (they are delivered again by the next run, unless
-// a handler that was left behind settles them yet), or
-// the first failure of an agent. Run can be called again after it returned;
-// while it runs, or when a handler was left behind and has not returned, a
-// second call fails with penstock.ErrExists.
+// a handler that was left behind settles them yet) and names what was left
+// behind, or the first failure of an agent. Run can be called again after it
+// returned; while it runs, or when something was left behind and has not
+// returned, a second call fails with penstock.ErrExists.
 //
 // Subscribe before Run: an agent that finds no subscription for an event takes
 // the event as done. The memory registry does not survive a restart, so a
@@ -107,8 +109,9 @@ func (p *Provider) Run(ctx context.Context) error {
 	return p.manager.run(ctx)
 }
 
-// Close releases the adapter. The provider must not be running; otherwise the
-// error matches penstock.ErrExists. Closing twice is allowed.
+// Close releases the adapter, under a receiver too that Run has left behind. The
+// provider must not be running; otherwise the error matches penstock.ErrExists.
+// Closing twice is allowed.
 func (p *Provider) Close() error {
 	p.mu.Lock()
 	if p.running {

@@ -165,10 +165,12 @@ func (r *run) runJob(job receiverJob) {
 		}
 		var err error
 		if unknown {
+			r.within.Store(&callRecover)
 			if recovered, err = r.recoverFirst(ctx); err != nil {
 				return fmt.Errorf("recover: %w", err)
 			}
 		}
+		r.within.Store(&callRead)
 		got, err = r.receiver.Read(ctx, job.limit)
 		return err
 	}, func(err error) {
@@ -181,11 +183,13 @@ func (r *run) runJob(job receiverJob) {
 // on a worker; errors are logged: the queue delivers again (OR-51).
 func (r *run) report(ctx context.Context, job receiverJob) {
 	if len(job.done) > 0 {
+		r.within.Store(&callDelivered)
 		if err := r.receiver.Delivered(ctx, job.done); err != nil {
 			r.log.Warn("containers not acknowledged; the queue will deliver them again", r.fields("containers", len(job.done), "err", err)...)
 		}
 	}
 	if job.mark != nil {
+		r.within.Store(&callUpdate)
 		if err := r.marks.Update(ctx, *job.mark, time.Now()); err != nil {
 			r.log.Warn("checkpoint not stored", r.fields("token", job.mark.String(), "err", err)...)
 		}

@@ -41,7 +41,7 @@ func (r *run) quietReason(now time.Time) (Condition, string) {
 	if n := len(r.pumping.backlog); n > 0 {
 		return ConditionFull, fmt.Sprintf("%d containers wait for room in the cache", n)
 	}
-	if call := r.receiverCall; call != "" && now.Sub(r.receiverSince) >= busyAfter {
+	if call := r.call(); call != "" && now.Sub(r.receiverSince) >= busyAfter {
 		return atWork(now, r.receiverSince, ConditionBusy), fmt.Sprintf("the receiver's %s has not returned for %s", call, since(now, r.receiverSince))
 	}
 	return ConditionIdle, ""
@@ -50,7 +50,22 @@ func (r *run) quietReason(now time.Time) (Condition, string) {
 // calling notes that the receiver is called, from a time on; "" that it is not.
 // Its Wait is noted when it was asked to return: before, it returns when it
 // likes.
-func (r *run) calling(what string, from time.Time) { r.receiverCall, r.receiverSince = what, from }
+func (r *run) calling(what string, from time.Time) {
+	r.receiverCall, r.receiverSince = what, from
+	r.within.Store(nil)
+}
+
+// Methods of a receiver that one turn with it may call.
+var callDelivered, callUpdate, callRecover, callRead = "Delivered", "Update", "Recover", "Read"
+
+// call names the method that the receiver is at, as far as that is known; "" for
+// none.
+func (r *run) call() string {
+	if in := r.within.Load(); in != nil && r.receiverCall != "" {
+		return *in
+	}
+	return r.receiverCall
+}
 
 // since rounds for reading.
 func since(now, t time.Time) time.Duration { return now.Sub(t).Round(time.Millisecond) }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 )
 
 // errStopped ends a wait that is no longer needed.
@@ -38,6 +39,9 @@ type run struct {
 	stopOnce *sync.Once
 	deaf     chan struct{} // closed when mail is no longer taken
 	done     chan struct{} // closed when the cleanup is complete
+	late     *latch        // user code that the end has called; safe for concurrent use
+	parted   chan struct{} // closed when the accepted work has ended, or was left behind
+	givenUp  atomic.Bool   // stop does not wait for the loop any more
 	ctx      context.Context
 	cancel   context.CancelCauseFunc // cuts a drain; safe for concurrent use
 	err      error                   // result of the run; read it after done
@@ -56,9 +60,11 @@ type run struct {
 	initDone     bool
 	initErr      error
 	withReceiver bool // a worker is with the receiver
+	shut         bool // Shutdown was called, or will be when who is with it has returned
 
-	receiverCall  string    // what the receiver was called for; "" for nothing, or for a Wait that may go on
-	receiverSince time.Time // when
+	receiverCall  string                 // what the receiver was called for; "" for nothing, or for a Wait that may go on
+	receiverSince time.Time              // when
+	within        atomic.Pointer[string] // the method of that turn; set by the worker, safe for concurrent use
 
 	readErr    error     // of the last read; nil when it succeeded
 	readFailed time.Time // of the first one in a row
@@ -77,7 +83,7 @@ type run struct {
 	hasMarked bool
 	left      int      // events unsettled when a drain was cut
 	abandoned bool     // work was left behind
-	behind    []string // some of it, by name
+	behind    []string // some of it, and of what the end has called, by name
 
 	stats QueueStats
 	spare []*delivery // to be used again; at most idleMax
@@ -89,6 +95,8 @@ func newRun(ctx context.Context, a *agent, c Cache, rec Receiver, marks Checkpoi
 		agent: a, cache: c, receiver: rec, marks: marks, turn: newTurn(),
 		mail: make(chan func()), drain: make(chan struct{}), stopOnce: new(sync.Once),
 		deaf: make(chan struct{}), done: make(chan struct{}),
+		late:     newLatch(),
+		parted:   make(chan struct{}),
 		latch:    newLatch(),
 		crew:     crew{all: newLatch()},
 		streams:  map[penstock.StreamID]*streamEntry{},
@@ -118,8 +126,9 @@ func (r *run) name() string { return "agent of queue " + r.queue.String() }
 // loop is the life of a run: work until stop, drain, clean up.
 func (r *run) loop() {
 	defer close(r.done)
+	defer r.late.close()
 	defer r.cancel(penstock.ErrClosed)
-	err := guard(r.name(), func() error {
+	err := guard.Call(r.name(), func() error {
 		if err := r.serve(); err != nil {
 			return err
 		}
@@ -130,12 +139,17 @@ func (r *run) loop() {
 	if err != nil { // a cache that panics; the state cannot be trusted
 		r.log.Error("agent failed", "provider", r.provider, "queue", r.queue.String(), "err", err)
 		r.cancel(err)
-		if !r.workersEnd() {
+		if r.workersEnd() {
+			r.withReceiver = false // its result was not taken
+		} else {
 			r.log.Error("work left behind; its goroutines have not returned", r.fields("after", abandonAfter)...)
 		}
-		if !r.withReceiver {
-			r.closeReceiver()
+		select {
+		case <-r.parted:
+		default:
+			close(r.parted)
 		}
+		r.endReceiver(receiverJob{})
 		r.err = err
 		r.tell(AgentFailed, Diagnostic{Err: err})
 		r.stats.Queue, r.stats.Condition, r.stats.Reason = r.queue, ConditionFailed, "agent failed: "+err.Error()
@@ -186,7 +200,7 @@ func (r *run) serve() error {
 		case <-cut:
 			cut, overdue = nil, time.After(abandonAfter)
 		case <-overdue:
-			f = func() { over, overdue = r.abandon(), time.After(abandonAfter) }
+			f = func() { r.abandon(); over = true }
 		case <-r.turn.broken:
 		}
 		if !r.turn.take() {
@@ -203,26 +217,6 @@ func (r *run) serve() error {
 
 // abandonAfter is how long a run waits for work whose context has ended.
 const abandonAfter = time.Second
-
-// guard runs f and turns a panic, or a runtime.Goexit of f, into an error. It
-// runs f on a goroutine of its own, so that Goexit cannot end the caller, and
-// waits for it.
-func guard(where string, f func() error) (err error) {
-	ended := make(chan struct{})
-	go func() { // ends with f; guard waits for it
-		finished := false
-		defer close(ended)
-		defer func() {
-			if !finished {
-				err = &penstock.PanicError{Where: where, Value: recover(), Stack: debug.Stack()}
-			}
-		}()
-		err = f()
-		finished = true
-	}()
-	<-ended
-	return err
-}
 
 // sleep waits for d. It returns errStopped when stop is closed, and the
 // context's error when that ends.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 )
 
 // VisibilityConfig describes a [VisibilityQueue]. Zero fields have the defaults
@@ -267,7 +268,7 @@ func (r *visibilityReceiver) deadLetter(ctx context.Context, dead []Container) e
 	for _, c := range dead {
 		number := c.Raw.(receipt).number
 		c.Raw = nil
-		if err := guard("dead-letter handler", func() error { return r.config.DeadLetter(ctx, c) }); err != nil {
+		if err := guard.Call("dead-letter handler", func() error { return r.config.DeadLetter(ctx, c) }); err != nil {
 			return fmt.Errorf("container of stream %s, received %d times: dead letter: %w", c.Stream, c.Attempts, err)
 		}
 		r.queue.buried(number)

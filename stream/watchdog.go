@@ -63,7 +63,7 @@ type call struct {
 // because the agent has ended by itself.
 func (a *agent) listen(r *run, limit time.Duration, ended, unwatch <-chan struct{}) (over, byItself bool) {
 	asked, answer := time.Now(), make(chan call, 1)
-	question := func() { answer <- call{r.receiverCall, r.receiverSince} }
+	question := func() { answer <- call{r.call(), r.receiverSince} }
 	mail, late := r.mail, time.NewTimer(limit)
 	defer late.Stop()
 	for {

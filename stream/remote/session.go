@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 	"github.com/penstock/penstock/stream"
 )
 
@@ -246,7 +246,7 @@ func (c *session) ask(f *frame) {
 
 func (c *session) question(ctx context.Context, m *maker, f *frame) (answer frame) {
 	rec := f.Subscription.to()
-	err := guarded("consumer "+rec.Name, func() error {
+	err := guard.Call("consumer "+rec.Name, func() error {
 		consumer, err := c.consumer(ctx, m, rec)
 		if err != nil {
 			return err
@@ -314,7 +314,7 @@ func (s *Subscriber) prepare(j *job) {
 
 func (s *Subscriber) handle(j *job) (a stream.Answer, err error) {
 	defer j.cancel()
-	err = guarded("consumer "+j.whole.Subscription.Name, func() error {
+	err = guard.Call("consumer "+j.whole.Subscription.Name, func() error {
 		consumer, err := s.consumer(j.ctx, j.maker, j.whole.Subscription)
 		if err == nil {
 			a, err = consumer.Deliver(j.ctx, j.rest)
@@ -336,22 +336,4 @@ func (s *Subscriber) handled(j *job, a stream.Answer, err error) *job {
 	}
 	s.pinged()
 	return next
-}
-
-// guarded calls user code; a panic and a Goexit become errors.
-func guarded(where string, f func() error) (err error) {
-	ended := make(chan struct{})
-	go func() { // ends with f; guarded waits for it
-		finished := false
-		defer close(ended)
-		defer func() {
-			if !finished {
-				err = &penstock.PanicError{Where: where, Value: recover(), Stack: debug.Stack()}
-			}
-		}()
-		err = f()
-		finished = true
-	}()
-	<-ended
-	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/demand"
+	"github.com/penstock/penstock/internal/guard"
 	"github.com/penstock/penstock/stream"
 )
 
@@ -200,7 +201,7 @@ func (e *finalError) Unwrap() error { return e.err }
 // has said hello.
 func (s *Subscriber) connect(ctx context.Context) (greeted bool, err error) {
 	var conn io.ReadWriteCloser
-	err = guarded("dial", func() (err error) {
+	err = guard.Call("dial", func() (err error) {
 		conn, err = s.config.Dial(ctx)
 		return err
 	})
