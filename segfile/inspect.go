@@ -108,7 +108,10 @@ func Inspect(c InspectConfig) (*Inspection, error) {
 		return nil, err
 	}
 	in := &Inspection{fs: c.FS, dir: filepath.Join(c.Dir, EscapeName(c.Topic))}
-	l := &Log{cfg: Config{FS: c.FS, Topic: c.Topic}, dir: in.dir}
+	l := &Log{cfg: Config{FS: c.FS, Dir: c.Dir, Topic: c.Topic}, dir: in.dir}
+	if err := l.readFormat(); errors.Is(err, penstock.ErrUnsupported) {
+		return nil, err
+	}
 	t, err := l.readTopic()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && holdsSegments(c.FS, in.dir):

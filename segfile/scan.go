@@ -194,7 +194,9 @@ type scanned struct {
 func scan(v *fileView, from mark) (scanned, error) { return follow(v, from, nil) }
 
 // follow is scan that shows each frame to a function, unless it is nil. The
-// bytes are valid until it returns; an error of it ends the scan.
+// bytes are valid until it returns; an error of it ends the scan. So does a whole
+// frame that this version does not know, which is not the end of a run: the error
+// matches penstock.ErrUnsupported.
 func follow(v *fileView, from mark, each func(pos int64, b []byte, h header) error) (scanned, error) {
 	s := scanned{mark: from}
 	last := int64(headerSize)
@@ -204,7 +206,7 @@ func follow(v *fileView, from mark, each func(pos int64, b []byte, h header) err
 			err = errBaseOffset
 		}
 		if err != nil {
-			if unread(err) {
+			if unread(err) || errors.Is(err, penstock.ErrUnsupported) {
 				return s, err
 			}
 			s.cause = err
@@ -328,7 +330,7 @@ func searchBlock(v *fileView, seed uint32, at int64, n int, end penstock.Offset,
 		f, h, err := v.frame(off, seed)
 		*budget -= int64(max(len(f), frameHeaderSize))
 		if err != nil {
-			if unread(err) {
+			if unread(err) || errors.Is(err, penstock.ErrUnsupported) {
 				return 0, err
 			}
 			continue
