@@ -136,6 +136,12 @@ func (r *run) room() int {
 
 // purge drops what the cache lets go; the next turn reports it.
 func (r *run) purge() {
+	if c, ok := r.cache.(*SimpleCache); ok && r.unasked {
+		if _, newest, any := c.purge(false); any {
+			r.raiseFloor(newest)
+		}
+		return
+	}
 	done := r.cache.Purge()
 	if n := len(done); n > 0 {
 		r.raiseFloor(done[n-1].Token)

@@ -31,6 +31,7 @@ type run struct {
 	*agent
 	cache    Cache
 	receiver Receiver
+	unasked  bool         // the receiver needs no report of what was delivered
 	marks    Checkpointer // nil when the queue is not read by position
 
 	turn     turn          // who may touch the fields below; safe for concurrent use
@@ -49,6 +50,7 @@ type run struct {
 	latch      *latch
 	draining   bool
 	streams    map[penstock.StreamID]*streamEntry
+	woken      []*streamEntry            // memory of wake
 	busy       map[*streamEntry]struct{} // streams that may hold progress back
 	subs       int                       // attached subscriptions
 	delivering int                       // deliveries in flight
@@ -104,6 +106,7 @@ func newRun(ctx context.Context, a *agent, c Cache, rec Receiver, marks Checkpoi
 		retained: map[*subscription]struct{}{},
 		lastTick: time.Now(),
 	}
+	_, r.unasked = rec.(*topicReceiver)
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // values of Run's context reach the handlers
 	return r
 }

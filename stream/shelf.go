@@ -41,6 +41,7 @@ type item struct {
 	holds        *int      // what keeps it: the count of its bucket, or its own
 	own          int
 	older, newer *item // of the same stream
+	p            *posting
 }
 
 // posting lists the cached containers of one stream.
@@ -76,7 +77,7 @@ func (s *shelf) link(it *item, c Container, number uint64) {
 	c.Token = containerToken(c.Token)
 	it.c, it.before, it.hasBefore, it.number = c, s.newest, s.added, number
 	p := s.posting(c.Stream)
-	it.older, it.ahead = p.tail, p.events
+	it.p, it.older, it.ahead = p, p.tail, p.events
 	p.events += uint64(c.Events.Len())
 	if p.tail == nil {
 		p.head = it
@@ -91,7 +92,7 @@ func (s *shelf) link(it *item, c Container, number uint64) {
 // unlink takes the oldest container of the cache out of its stream's list and
 // returns the stream's posting.
 func (s *shelf) unlink(it *item) *posting {
-	p := s.streams[it.c.Stream]
+	p := it.p
 	p.head = it.newer
 	if p.head == nil {
 		p.tail = nil

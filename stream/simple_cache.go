@@ -105,19 +105,28 @@ func (s *SimpleCache) newestBucket() *bucket {
 // protection; it may empty the cache. It returns their containers except those
 // marked by Fail.
 func (s *SimpleCache) Purge() []Container {
+	done, _, _ := s.purge(true)
+	return done
+}
+
+// purge returns the newest of the containers that Purge returns, and, when keep
+// is set, all of them.
+func (s *SimpleCache) purge(keep bool) (done []Container, newest penstock.Token, any bool) {
 	n := 0
 	for n < len(s.buckets) && s.buckets[n].holds == 0 {
 		n++
 	}
 	if n == 0 {
-		return nil
+		return nil, penstock.Token{}, false
 	}
-	var done []Container
 	for _, b := range s.buckets[:n] {
 		for i := range b.items {
 			it := &b.items[i]
 			if !it.failed {
-				done = append(done, it.c)
+				newest, any = it.c.Token, true
+				if keep {
+					done = append(done, it.c)
+				}
 			}
 			s.unlink(it)
 		}
@@ -128,7 +137,7 @@ func (s *SimpleCache) Purge() []Container {
 	left := copy(s.buckets, s.buckets[n:])
 	clear(s.buckets[left:])
 	s.buckets = s.buckets[:left]
-	return done
+	return done, newest, any
 }
 
 // Cursor opens a cursor over one stream. On an empty cache, and for a position

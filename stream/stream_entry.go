@@ -48,6 +48,8 @@ type heard struct {
 // registers each stream (OR-53 to OR-56).
 func (r *run) wake(batch []Container) {
 	now := time.Now()
+	woken := r.woken[:0]
+	r.woken = nil // a delivery that fails at once may come here again
 	for i := range batch {
 		id := batch[i].Stream
 		e := r.streams[id]
@@ -57,14 +59,17 @@ func (r *run) wake(batch []Container) {
 			r.refresh(e, batch[i].Token, now)
 		}
 		e.newest, e.taken = batch[i].Token, batch[i].Time
+		woken = append(woken, e)
 	}
-	for i := range batch { // after all are refreshed: a group may take several
-		if e := r.streams[batch[i].Stream]; e.state == registered {
+	for _, e := range woken { // after all are refreshed: a group may take several
+		if e.state == registered {
 			for _, sub := range e.subs {
 				r.deliver(sub)
 			}
 		}
 	}
+	clear(woken)
+	r.woken = woken
 }
 
 // enlist pins a stream at its first container and registers as its producer in
