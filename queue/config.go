@@ -147,6 +147,13 @@ type Config[T any] struct {
 	// SyncEvery says when events are synced in the background at level
 	// written; 0 is after 100 ms.
 	SyncEvery segfile.SyncEvery
+	// WritePath says how small events get into the files of a topic on disk at
+	// level written: 0, segfile.WriteAuto, stores them through a mapping where the
+	// file system is known to keep what it was given, segfile.WritePwrite writes
+	// all of them, and segfile.WriteMapping has Open refuse any other file system
+	// with [penstock.ErrUnsupported]. The variable PENSTOCK_MMAP=off makes it
+	// WritePwrite. It may change between opens. [PartitionStats] shows which it is.
+	WritePath segfile.WritePath
 	fs        vfs.FS // of tests; nil is the operating system's
 	hidden    bool   // the topic is a part of another one, and is not shown by itself
 
@@ -235,6 +242,8 @@ func (c *Config[T]) validateStorage() error {
 		return diskOnly("RetainSegments")
 	case c.Dir == "" && c.SyncEvery != segfile.SyncEvery{}:
 		return diskOnly("SyncEvery")
+	case c.Dir == "" && c.WritePath != segfile.WriteAuto:
+		return diskOnly("WritePath")
 	case c.Dir != "" && c.Codec == nil:
 		return &penstock.FieldError{Field: "Codec", Reason: "is nil; a topic on disk needs one"}
 	case c.Dir != "" && c.Durability == penstock.Memory:

@@ -57,6 +57,7 @@ type (
 		End       uint64 `json:"end"`
 		Retained  uint64 `json:"retained"`
 		DiskBytes int64  `json:"disk_bytes"`
+		WritePath string `json:"write_path,omitempty"`
 		Fault     string `json:"fault,omitempty"`
 	}
 	jsonGroup struct {
@@ -186,7 +187,7 @@ func (v *debugView) jsonTopic(s *Stats, copies int) jsonTopic {
 	}
 	for i := range s.Partitions {
 		p := &s.Partitions[i]
-		t.Partitions[i] = jsonPartition{Earliest: uint64(p.Earliest), End: uint64(p.End), Retained: p.Retained, DiskBytes: int64(p.Bytes)}
+		t.Partitions[i] = jsonPartition{Earliest: uint64(p.Earliest), End: uint64(p.End), Retained: p.Retained, DiskBytes: int64(p.Bytes), WritePath: p.WritePath}
 		if p.Fault != nil {
 			t.Partitions[i].Fault = debugpage.ErrorText(p.Fault)
 		}

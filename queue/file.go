@@ -44,7 +44,7 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 	}
 	log, err := segfile.OpenContext(ctx, segfile.Config{
 		FS: c.fs, Dir: c.Dir, Topic: c.Name, Partitions: c.Partitions, Router: router, Codec: c.Codec.ID(),
-		SegmentBytes: c.SegmentBytes, SegmentEvents: c.SegmentEvents, Durability: c.Durability, SyncEvery: c.SyncEvery,
+		SegmentBytes: c.SegmentBytes, SegmentEvents: c.SegmentEvents, Durability: c.Durability, SyncEvery: c.SyncEvery, WritePath: c.WritePath,
 		CapacityDisk: c.CapacityDisk, PassOver: c.HardRetention, StampPositions: c.GroupTTL > 0, Logger: c.Logger,
 	})
 	if err != nil {

@@ -37,6 +37,9 @@ func TestConfigNamesTheBadField(t *testing.T) {
 		{"RetainSegments", queue.Config[int]{Name: "t", RetainSegments: 1}},
 		{"RetainSegments", queue.Config[int]{Name: "t", RetainSegments: -1, Dir: t.TempDir(), Codec: penstock.JSON[int]()}},
 		{"SyncEvery", queue.Config[int]{Name: "t", SyncEvery: segfile.SyncEvery{Events: 1}}},
+		{"WritePath", queue.Config[int]{Name: "t", WritePath: segfile.WritePwrite}}, // without Dir
+		{"WritePath", queue.Config[int]{Name: "t", WritePath: 9, Dir: t.TempDir(), Codec: penstock.JSON[int]()}},
+		{"WritePath", queue.Config[int]{Name: "t", WritePath: segfile.WriteMapping, Dir: t.TempDir(), Codec: penstock.JSON[int]()}}, // at level synced
 		{"WhenFull", queue.Config[int]{Name: "t", WhenFull: 7}},
 		{"Router", queue.Config[int]{Name: "t", Key: func(int) string { return "" }, Router: queue.PrefixRouter(func(int) string { return "" })}},
 		{"Router", queue.Config[int]{Name: "t", Router: queue.PrefixRouter[int](nil)}},

@@ -67,7 +67,7 @@ func newRetryFiles[T any](c *Config[T], group string, partition int) *retryFiles
 	}
 	f.config = segfile.Config{
 		FS: f.fs, Dir: filepath.Join(f.topic, retryDir, f.part), Topic: group, Codec: retrySchema,
-		SegmentBytes: record + retryRoom, MaxFrame: record + retryRoom/2, Durability: c.Durability, SyncEvery: c.SyncEvery,
+		SegmentBytes: record + retryRoom, MaxFrame: record + retryRoom/2, Durability: c.Durability, SyncEvery: c.SyncEvery, WritePath: c.WritePath,
 		Logger: c.Logger.With(slog.String("retry_log_of", c.Name)),
 	}
 	return f

@@ -68,6 +68,9 @@ type PartitionStats struct {
 	End      penstock.Offset
 	Retained uint64
 	Bytes    penstock.Bytes // of the log on disk; 0 in memory
+	// WritePath is how small events get into the log on disk, "pwrite" or
+	// "mapping"; "" in memory. See Config.WritePath.
+	WritePath string
 
 	// Fault is nil while a partition on disk takes appends; else it is the
 	// damage that was found (*penstock.CorruptError) or the write that failed
@@ -248,7 +251,8 @@ func (p *partition[T]) stats() PartitionStats {
 	s.Retained = uint64(s.End - mark)
 	if p.file != nil {
 		s.Fault = p.file.log.Fault()
-		s.Bytes = p.file.log.Stats().Bytes
+		log := p.file.log.Stats()
+		s.Bytes, s.WritePath = log.Bytes, log.WritePath
 	}
 	return s
 }
