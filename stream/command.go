@@ -178,6 +178,9 @@ func (m *manager) execute(ctx context.Context, o order) error {
 		return ErrSuperseded
 	case o.kind == orderStart && !started:
 		return m.start(ctx)
+	case o.kind == orderStart: // what an earlier start could not
+		start, _ := planChange(m.running(), m.owned().Queues)
+		return m.startAgents(ctx, start)
 	case o.kind == orderStop && started:
 		return m.stop()
 	case o.kind == orderNotice && started:

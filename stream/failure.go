@@ -26,7 +26,7 @@ const (
 	Fault
 	// DeadLetter hands the items to Config.DeadLetter and goes on behind them
 	// when that has returned nil; otherwise the items are kept as with Retry.
-	// It is for deliveries only.
+	// It is for deliveries only: a subscription is asked again, as with Retry.
 	DeadLetter
 )
 

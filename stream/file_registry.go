@@ -348,6 +348,9 @@ func (f *FileRegistry) Faulted(ctx context.Context, s QualifiedStreamID) ([]Subs
 
 // KeepMapper implements [MapperKeeper].
 func (f *FileRegistry) KeepMapper(ctx context.Context, provider, fingerprint string, force bool) error {
+	if n := max(len(provider), len(fingerprint)); n > penstock.MaxFieldBytes {
+		return fmt.Errorf("mapper of a provider: %d bytes, at most %d: %w", n, penstock.MaxFieldBytes, penstock.ErrTooLarge)
+	}
 	f.mu.Lock()
 	same := f.mappers[provider] == fingerprint && !f.doubtful
 	f.mu.Unlock()

@@ -68,11 +68,23 @@ const (
 	fnvPrime64  uint64 = 1099511628211
 )
 
-// keepMapper shows the mapper to a registry that remembers it. A factory that
-// makes no mapper is refused later.
+// checkMapper refuses a mapper whose queues are not in their places.
+func checkMapper(m Mapper) error {
+	if m == nil {
+		return &penstock.FieldError{Field: "Factory", Reason: "makes no mapper"}
+	}
+	for i, q := range m.Queues() {
+		if q.Number != i {
+			return &penstock.FieldError{Field: "Factory", Reason: fmt.Sprintf("maps to queue %s in place %d", q, i)}
+		}
+	}
+	return nil
+}
+
+// keepMapper shows the mapper to a registry that remembers it.
 func keepMapper(c *Config, m Mapper) error {
 	k, ok := c.Registry.(MapperKeeper)
-	if !ok || m == nil {
+	if !ok {
 		return nil
 	}
 	return k.KeepMapper(context.Background(), c.Name, Fingerprint(m), c.RemapQueues)

@@ -175,14 +175,16 @@ func (r *generatorReceiver) Read(ctx context.Context, limit int) ([]Container, e
 	}
 	out := make([]Container, 0, min(uint64(limit), end-r.next))
 	streams, now := r.adapter.streams[r.queue.Number], time.Now()
-	for ; len(out) < cap(out); r.next++ {
-		s, n := streams[r.next%uint64(len(streams))], int(r.next/uint64(len(streams)))
+	next := r.next // taken back when Event panics: what is made up then is made again
+	for ; len(out) < cap(out); next++ {
+		s, n := streams[next%uint64(len(streams))], int(next/uint64(len(streams)))
 		e := r.adapter.config.Event(s, n)
 		if n == r.adapter.config.Events-1 {
 			e.Header = append(e.Header[:len(e.Header):len(e.Header)], generatedHeader)
 		}
-		out = append(out, Container{Stream: s, Token: penstock.Token{Lo: r.next}, Time: now, Events: EventsOf(e)})
+		out = append(out, Container{Stream: s, Token: penstock.Token{Lo: next}, Time: now, Events: EventsOf(e)})
 	}
+	r.next = next
 	return out, nil
 }
 

@@ -227,7 +227,7 @@ func (r *run) subscribeDecided(h *handshake, decided Decision) {
 	switch {
 	case !h.current():
 		r.endHandshake(h)
-	case decided.Verdict == Retry:
+	case decided.Verdict != Skip && decided.Verdict != Fault: // a dead letter there is not
 		sub.again, sub.notBefore = true, time.Now().Add(decided.After)
 		r.retained[sub] = struct{}{}
 		r.endHandshake(h)

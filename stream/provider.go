@@ -26,6 +26,7 @@ type Provider struct {
 	hub     hub             // who wants to hear what happens
 	number  uint64          // in openProviders
 	dropped runtime.Cleanup
+	turns   keyTurns // of those who subscribe and unsubscribe
 
 	mu        sync.Mutex
 	consumers map[consumerKey]*attachment
@@ -45,6 +46,9 @@ func Open(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: mapper of provider %q: %w", c.Name, err)
 	}
+	if err := checkMapper(m); err != nil {
+		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, err)
+	}
 	if err := keepMapper(&c, m); err != nil {
 		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, err)
 	}
@@ -52,13 +56,8 @@ func Open(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: adapter of provider %q: %w", c.Name, err)
 	}
-	if m == nil || a == nil {
-		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: "makes no mapper or no adapter"})
-	}
-	for i, q := range m.Queues() {
-		if q.Number != i {
-			return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: fmt.Sprintf("maps to queue %s in place %d", q, i)})
-		}
+	if a == nil {
+		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: "makes no adapter"})
 	}
 	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*attachment{}, none: NewMemoryRegistry()}
 	p.manager = newManager(p)
@@ -226,6 +225,11 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 		}
 	}
 	key := consumerKey{s, name}
+	leave, err := p.turns.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -235,7 +239,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	c := &attachment{consumer: next(before.get())}
 	p.consumers[key] = c
 	p.mu.Unlock()
-	_, err := p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})
+	_, err = p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})
 	if err == nil {
 		return nil
 	}
@@ -258,10 +262,15 @@ func (p *Provider) unsubscribe(ctx context.Context, s penstock.StreamID, name st
 		return &unsupportedError{what: fmt.Sprintf("subscription %q of stream %s is implicit: a binding of provider %q declares it", name, s, p.config.Name)}
 	}
 	key := consumerKey{s, name}
+	leave, err := p.turns.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	p.mu.Lock()
 	c := p.consumers[key]
 	p.mu.Unlock()
-	err := p.registry().Unsubscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
+	err = p.registry().Unsubscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name})
 	if err != nil && !errors.Is(err, penstock.ErrNotFound) {
 		return err
 	}

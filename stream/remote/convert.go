@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/stream"
@@ -148,16 +149,30 @@ func answerFrame(call uint64, a stream.Answer, err error, lineMax int) frame {
 	for _, x := range a.Failed {
 		e := failure{Index: x.Index}
 		if room := lineMax / 16 / len(a.Failed); x.Err != nil && room >= 16 {
-			e.Error = text(cut(x.Err.Error(), min(maxError, room)))
+			e.Error = text(cut(tellable(x.Err), min(maxError, room)))
 		}
 		f.Failed = append(f.Failed, e)
 	}
 	return f
 }
 
-func errorFrame(call uint64, err error) frame {
-	return frame{Kind: kindError, Call: call, Error: text(cut(err.Error(), maxError)),
-		Gone: errors.Is(err, stream.ErrConsumerGone), Away: errors.Is(err, stream.ErrAway)}
+func errorFrame(call uint64, err error) (f frame) {
+	f = frame{Kind: kindError, Call: call, Error: text(cut(tellable(err), maxError))}
+	defer func() { recover() }() // an error that panics when it is asked what it is: it is neither
+	f.Gone = errors.Is(err, stream.ErrConsumerGone)
+	f.Away = errors.Is(err, stream.ErrAway)
+	return f
+}
+
+// tellable returns the text of an error, which is user code: a nil pointer in
+// an error panics.
+func tellable(err error) (s string) {
+	defer func() {
+		if v := recover(); v != nil {
+			s = fmt.Sprintf("an error that panics when it is asked for its text: %v", v)
+		}
+	}()
+	return err.Error()
 }
 
 // Error is an error of the other end: its text, and whether its consumer is

@@ -19,6 +19,7 @@ type link struct {
 
 	mu    sync.Mutex
 	out   []outgoing
+	alive bool  // out holds one of kind alive
 	last  bool  // it ends when out has been written
 	ended bool  // over is closed, or about to be
 	err   error // why; read it after over
@@ -34,8 +35,13 @@ func (l *link) push(out ...outgoing) {
 		return
 	}
 	l.mu.Lock()
-	if !l.last && !l.ended {
-		l.out = append(l.out, out...)
+	for _, o := range out {
+		alive := o.frame.Kind == kindAlive
+		if l.last || l.ended || alive && l.alive {
+			continue // one says as much as several: who does not read them makes no list
+		}
+		l.alive = l.alive || alive
+		l.out = append(l.out, o)
 	}
 	l.mu.Unlock()
 	l.wake()
@@ -79,7 +85,7 @@ func (l *link) end(err error) {
 func (l *link) take() (out []outgoing, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out, l.out = l.out, nil
+	out, l.out, l.alive = l.out, nil, false
 	return out, l.last
 }
 

@@ -181,7 +181,7 @@ func (s *Subscriber) connections(ctx context.Context) error {
 			n = 0
 		}
 		s.config.Logger.Warn("no connection to the owner; trying again", "err", err)
-		wait := time.NewTimer(s.config.Backoff.Next(n))
+		wait := time.NewTimer(s.pause(n))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -190,6 +190,18 @@ func (s *Subscriber) connections(ctx context.Context) error {
 	}
 	return nil
 }
+
+// pause asks the backoff, which is user code.
+func (s *Subscriber) pause(n int) (d time.Duration) {
+	if err := guard.Call("Backoff", func() error { d = s.config.Backoff.Next(n); return nil }); err != nil {
+		s.config.Logger.Error("backoff failed", "waiting", brokenPause, "err", err)
+		return brokenPause
+	}
+	return d
+}
+
+// brokenPause is the wait where a backoff has failed to tell one.
+const brokenPause = time.Second
 
 // finalError ends Run: connecting again would not help.
 type finalError struct{ err error }
