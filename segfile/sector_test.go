@@ -46,6 +46,7 @@ func TestBadSectorTakesOnlyItsOwnEvents(t *testing.T) {
 				must(t, l.Close())
 			} else {
 				m.Kill()
+				_ = l.Close() // changes nothing any more, and waits for what runs in the background
 			}
 			// A frame takes 968 bytes: those of 16 to 21 touch the page.
 			badPage(m, 5)
