@@ -38,7 +38,7 @@ type attack struct {
 
 // attacks are all there are, in the order in which they run.
 var attacks = []attack{
-	killDemo, killLibrary, powerLoss, tornTail, bitFlip, twoOwners,
+	killDemo, killLibrary, powerLoss, powerCut, tornTail, bitFlip, twoOwners,
 	slowGroup, fullTopic, drain, diskFull, badInput, idle, wakeUp,
 }
 
