@@ -13,6 +13,14 @@ import (
 // What a process finds in the page cache need not be on the disk: the one before
 // may have been killed before a sync, or its sync may have failed.
 
+// again reports whether an image is like one that was seen, and notes it.
+func again(seen map[uint64]bool, img vfs.Image) bool {
+	sum := img.FS.Sum()
+	was := seen[sum]
+	seen[sum] = true
+	return was
+}
+
 // TestTrimKeepsToThePositionsThatAreDurable: a process stores a position and is
 // killed before the sync; the next one trims by it, and the power fails.
 func TestTrimKeepsToThePositionsThatAreDurable(t *testing.T) {
@@ -38,6 +46,7 @@ func TestTrimKeepsToThePositionsThatAreDurable(t *testing.T) {
 					must(t, cur.Store(4, nil, false))
 				}
 				m.Kill()
+				_ = l.Close() // changes nothing any more, and waits for what runs in the background
 				l, err = open(c, fixed(2))
 				must(t, err)
 				p = l.Partition(0)
@@ -53,9 +62,11 @@ func TestTrimKeepsToThePositionsThatAreDurable(t *testing.T) {
 				if p.Earliest() != 4 {
 					t.Fatalf("the log begins at %d", p.Earliest())
 				}
-				images := 0
+				images, seen := 0, map[uint64]bool{}
 				for img := range m.Images(vfs.Crashes{From: from, Seed: 3}) {
-					images++
+					if images++; again(seen, img) {
+						continue
+					}
 					c := c
 					c.FS = img.FS
 					l, err := Open(c)
@@ -93,6 +104,7 @@ func TestSlotThatWasNotSyncedIsNotTheOnlyOne(t *testing.T) {
 		wantErr(t, cur.Store(2, nil, true), syscall.EIO)
 		m.SetFault(nil)
 		m.Kill()
+		_ = l.Close() // changes nothing any more, and waits for what runs in the background
 		from := m.Ops()
 		l, err = open(c, fixed(2))
 		must(t, err)
@@ -100,7 +112,11 @@ func TestSlotThatWasNotSyncedIsNotTheOnlyOne(t *testing.T) {
 		must(t, err)
 		must(t, cur.Store(3, nil, true))
 		stored := m.Ops()
+		early, late := map[uint64]bool{}, map[uint64]bool{}
 		for img := range m.Images(vfs.Crashes{From: from, Seed: 3}) {
+			if img.After >= stored && again(late, img) || img.After < stored && again(early, img) {
+				continue
+			}
 			c := c
 			c.FS = img.FS
 			l, err := Open(c)
@@ -142,6 +158,7 @@ func TestTrimKeepsToTheTableOfProducersThatIsDurable(t *testing.T) {
 		}
 		m.SetFault(nil)
 		m.Kill()
+		_ = l.Close() // changes nothing any more, and waits for what runs in the background
 		l, err = open(c, fixed(2))
 		must(t, err)
 		p = l.Partition(0)
@@ -152,7 +169,11 @@ func TestTrimKeepsToTheTableOfProducersThatIsDurable(t *testing.T) {
 		if p.Earliest() != 4 {
 			t.Fatalf("the log begins at %d", p.Earliest())
 		}
+		seen := map[uint64]bool{}
 		for img := range m.Images(vfs.Crashes{From: m.Ops(), Seed: 3}) {
+			if again(seen, img) {
+				continue
+			}
 			c := c
 			c.FS = img.FS
 			l, err := Open(c)
@@ -191,6 +212,7 @@ func TestEventsOfAFailedSyncAreWrittenAgain(t *testing.T) {
 		wantErr(t, err, penstock.ErrUnknownOutcome)
 		m.SetFault(nil)
 		m.Kill()
+		_ = l.Close() // changes nothing any more, and waits for what runs in the background
 		l, err = open(c, fixed(2))
 		must(t, err)
 		p = l.Partition(0)
@@ -201,7 +223,11 @@ func TestEventsOfAFailedSyncAreWrittenAgain(t *testing.T) {
 		if c.Durability == penstock.Synced {
 			mustAppend(t, p, "c")
 		}
+		seen := map[uint64]bool{}
 		for img := range m.Images(vfs.Crashes{From: opened, Seed: 3}) {
+			if again(seen, img) {
+				continue
+			}
 			c := c
 			c.FS = img.FS
 			l, err := Open(c)

@@ -341,6 +341,7 @@ func TestCrashOnAFullDiskIsMendedByTrims(t *testing.T) {
 			must(t, p.Sync())
 			active, end := p.written.seg.path, p.written.pos
 			m.Kill()
+			_ = l.Close() // changes nothing any more, and waits for what runs in the background
 			f, err := m.Open(active, true)
 			must(t, err)
 			_, err = f.WriteAt([]byte(strings.Repeat("torn", 100)), end)
@@ -372,6 +373,7 @@ func TestCrashOnAFullDiskIsMendedByTrims(t *testing.T) {
 			}
 			must(t, p.Sync())
 			m.Kill()
+			_ = l.Close() // changes nothing any more, and waits for what runs in the background
 			l = openLog(t, c)
 			if r := l.Recovery()[0]; r.CutBytes != 0 || r.Damage != nil {
 				t.Errorf("%+v", r)
@@ -394,6 +396,7 @@ func TestCloseOfACrampedPartitionIsNoCleanEnd(t *testing.T) {
 		must(t, p.Sync())
 		active, end := p.written.seg.path, p.written.pos
 		m.Kill()
+		_ = l.Close() // changes nothing any more, and waits for what runs in the background
 		f, err := m.Open(active, true)
 		must(t, err)
 		_, err = f.WriteAt([]byte(strings.Repeat("torn", 3000)), end) // more than what the trim gives back
