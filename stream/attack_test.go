@@ -424,7 +424,7 @@ func TestPatternThatPanicsHoldsOnlyItsStream(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				topic := memoryTopic(t, queue.Config[Container]{Partitions: 1})
 				defer topic.Close()
-				p := openProvider(t, topic, func(c *Config) { c.Queues = 1 })
+				p := openProvider(t, topic, func(c *Config) { c.Queues, c.DeliveryBackoff = 1, Fixed(time.Second) })
 				defer p.Close()
 				var broken atomic.Bool
 				broken.Store(true)
