@@ -2,6 +2,7 @@ package stream
 
 import (
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock"
 )
@@ -55,13 +56,13 @@ func (d *delivery) events() int {
 	return len(d.items)
 }
 
-// first returns the first of them.
-func (d *delivery) first() Item {
+// since returns when the queue took the first of them in. A worker may be with the
+// delivery, which raises attempts: nothing else of an item is looked at here.
+func (d *delivery) since() time.Time {
 	if d.whole == 0 {
-		return d.items[0]
+		return d.items[0].From.Time
 	}
-	c := &d.containers[0]
-	return Item{Token: containerToken(c.Token), Attempt: c.Attempts, From: c}
+	return d.containers[0].Time
 }
 
 // last returns the token of the last of them.

@@ -70,7 +70,7 @@ func (b *backlog) worst(o backlog) {
 func (s *subscription) backlog() (b backlog) {
 	if d := s.outstanding(); d != nil {
 		if n := d.events(); n > 0 {
-			b.add(uint64(n), d.first().From.Time)
+			b.add(uint64(n), d.since())
 		}
 		if n := len(d.rest); n > 0 {
 			b.add(uint64(events(d.rest)), d.rest[0].Time)

@@ -113,7 +113,7 @@ func TestAttemptsOfWholeContainersCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := &delivery{sub: &subscription{}, containers: two, whole: 3, answer: Answer{Failed: c.failed}}
 			want(t, "events", d.events(), 3)
-			want(t, "first", d.first().Token.Lo, uint64(1))
+			want(t, "first", d.containers[0].Token.Lo, uint64(1))
 			want(t, "last", d.last(), penstock.Token{Lo: 2})
 			if c.consumer != nil {
 				d.pack(c.consumer)
