@@ -326,6 +326,27 @@ func TestNumberedAppendWithoutItsTableIsNotInDoubt(t *testing.T) {
 	})
 }
 
+// cramp leaves a log of 5 records that ends in a torn tail of n times four bytes,
+// on a disk without room.
+func cramp(t *testing.T, m *vfs.Mem, c Config, n int) {
+	t.Helper()
+	l := openLog(t, c)
+	p := l.Partition(0)
+	for i := range 5 {
+		mustAppend(t, p, fmt.Sprint(i))
+	}
+	must(t, p.Sync())
+	active, end := p.written.seg.path, p.written.pos
+	m.Kill()
+	_ = l.Close() // changes nothing any more, and waits for what runs in the background
+	f, err := m.Open(active, true)
+	must(t, err)
+	_, err = f.WriteAt([]byte(strings.Repeat("torn", n)), end)
+	must(t, err)
+	_ = m.Remove(filepath.Join(p.dir, spareName)) // an open would find room in it
+	m.SetSpace(m.Used())
+}
+
 // TestCrashOnAFullDiskIsMendedByTrims: there is no room to keep a copy of the torn
 // tail, so nothing is cut and nothing appended; what is consumed makes room, and
 // the log goes on without another open.
@@ -333,26 +354,12 @@ func TestCrashOnAFullDiskIsMendedByTrims(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} { // the room comes from another file
 		memLevels(t, func(t *testing.T, m *vfs.Mem, c Config) {
 			c.SegmentEvents, c.WritePath = 2, WritePwrite
+			cramp(t, m, c, 100)
 			l := openLog(t, c)
 			p := l.Partition(0)
-			for i := range 5 {
-				mustAppend(t, p, fmt.Sprint(i))
-			}
-			must(t, p.Sync())
-			active, end := p.written.seg.path, p.written.pos
-			m.Kill()
-			_ = l.Close() // changes nothing any more, and waits for what runs in the background
-			f, err := m.Open(active, true)
-			must(t, err)
-			_, err = f.WriteAt([]byte(strings.Repeat("torn", 100)), end)
-			must(t, err)
-			_ = m.Remove(filepath.Join(p.dir, spareName)) // an open would find room in it
-			m.SetSpace(m.Used())
-			l = openLog(t, c)
-			p = l.Partition(0)
 			wantRecords(t, p, 0, "0", "1", "2", "3", "4")
 			for range 2 {
-				_, err = tryAppend(p, "x")
+				_, err := tryAppend(p, "x")
 				wantErr(t, err, penstock.ErrDiskFull)
 				must(t, p.Trim(0)) // nothing to trim, and no room
 			}
@@ -388,22 +395,8 @@ func TestCrashOnAFullDiskIsMendedByTrims(t *testing.T) {
 func TestCloseOfACrampedPartitionIsNoCleanEnd(t *testing.T) {
 	memLevels(t, func(t *testing.T, m *vfs.Mem, c Config) {
 		c.SegmentEvents, c.WritePath = 2, WritePwrite
+		cramp(t, m, c, 3000) // more than what the trim gives back
 		l := openLog(t, c)
-		p := l.Partition(0)
-		for i := range 5 {
-			mustAppend(t, p, fmt.Sprint(i))
-		}
-		must(t, p.Sync())
-		active, end := p.written.seg.path, p.written.pos
-		m.Kill()
-		_ = l.Close() // changes nothing any more, and waits for what runs in the background
-		f, err := m.Open(active, true)
-		must(t, err)
-		_, err = f.WriteAt([]byte(strings.Repeat("torn", 3000)), end) // more than what the trim gives back
-		must(t, err)
-		_ = m.Remove(filepath.Join(p.dir, spareName)) // an open would find room in it
-		m.SetSpace(m.Used())
-		l = openLog(t, c)
 		must(t, l.Partition(0).Trim(4))
 		wantErr(t, l.Close(), penstock.ErrDiskFull)
 		m.SetSpace(0)
