@@ -274,6 +274,11 @@ func (b *Buffer[T]) urge() <-chan struct{} {
 func (b *Buffer[T]) tell() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.told()
+}
+
+// told is tell for a caller that holds mu.
+func (b *Buffer[T]) told() error {
 	n, err := b.lost, b.err
 	if b.lost, b.err = 0, nil; n == 0 {
 		return nil
@@ -296,7 +301,7 @@ func (b *Buffer[T]) Close(ctx context.Context) error {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
-	unknown, gaveUp := 0, b.filling != nil || b.flying != nil
+	unknown := 0
 	if f := b.filling; f != nil {
 		b.filling = nil
 		b.decide(f, penstock.ErrClosed)
@@ -304,13 +309,11 @@ func (b *Buffer[T]) Close(ctx context.Context) error {
 	if b.flying != nil {
 		unknown = len(b.flying.events)
 	}
+	refused := b.told() // before the request that is cancelled can land: it would be counted twice
 	b.mu.Unlock()
 	b.ground(penstock.ErrClosed)
-	if err == nil || !gaveUp && ctx.Err() == nil {
-		return err
-	}
 	if unknown > 0 {
 		err = fmt.Errorf("%d events are in a request that was cancelled: %w", unknown, err)
 	}
-	return errors.Join(err, b.tell())
+	return errors.Join(err, refused)
 }
