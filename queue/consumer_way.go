@@ -79,10 +79,10 @@ func (c *Consumer[T]) giveBack() {
 	if c.group.use.Load() != pulled {
 		return
 	}
-	for _, cur := range c.cursors {
-		cur.loan.end()
-	}
-	for _, cur := range c.share.Load().cursors { // perhaps never taken
-		cur.loan.end()
+	last := c.share.Load() // perhaps never taken
+	for _, cursors := range [][]*cursor[T]{c.cursors, last.left, last.cursors} {
+		for _, cur := range cursors {
+			cur.loan.end()
+		}
 	}
 }

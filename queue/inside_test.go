@@ -197,3 +197,74 @@ func lastValues(t *testing.T, topic *Topic[int], n int) []int {
 	}
 	return b.Values()
 }
+
+// TestLoanLastsWhileAnEarlierShareIsTaken: a consumer that takes its share
+// while the next Resize is about to give one of the share's partitions away goes
+// on with that partition, and looks at what it pulls there. The loan used to
+// end with the look, before it was opened, so that the log used memory again
+// which the consumer had in hand.
+func TestLoanLastsWhileAnEarlierShareIsTaken(t *testing.T) {
+	topic := openInside(t, Config[int]{Partitions: 3})
+	g, err := topic.Group("g", GroupConfig{Consumers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := g.Consumer(0)
+	if _, _, err := c.TryPull(1); err != nil { // the group is used
+		t.Fatal(err)
+	}
+	if err := g.Resize(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	stays, goes := c.share.Load().cursors[0], c.share.Load().cursors[1]
+	goes.moved.Store(&moved{}) // the first thing that Resize does
+	if _, _, err := c.TryPull(1); err != nil {
+		t.Fatal(err)
+	}
+	goes.moved.Store(nil)
+	if err := g.Resize(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	if goes.loan.state != lent || stays.loan.state != notLent {
+		t.Errorf("loans of the partition that goes and of the one that stays: %d, %d", goes.loan.state, stays.loan.state)
+	}
+	if _, _, err := c.TryPull(1); err != nil {
+		t.Fatal(err)
+	}
+	if goes.loan.state != ended {
+		t.Errorf("the loan is not ended by the next call: %d", goes.loan.state)
+	}
+}
+
+// TestLoanOfAShareNeverTakenEnds: a consumer that is given a partition and loses
+// it again before its next call ends the loan with that call. It used to last
+// until the garbage collector found the cursor.
+func TestLoanOfAShareNeverTakenEnds(t *testing.T) {
+	topic := openInside(t, Config[int]{Partitions: 3})
+	g, err := topic.Group("g", GroupConfig{Consumers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := g.Consumer(0)
+	if _, _, err := c.TryPull(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Resize(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	given := c.share.Load().cursors[1]
+	for _, n := range []int{3, 2, 3} {
+		if err := g.Resize(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if given.loan.state != lent {
+		t.Fatalf("state %d of the loan", given.loan.state)
+	}
+	if _, _, err := c.TryPull(1); err != nil {
+		t.Fatal(err)
+	}
+	if given.loan.state != ended {
+		t.Errorf("state %d of the loan after the next call", given.loan.state)
+	}
+}

@@ -177,7 +177,7 @@ func (g *Group[T]) redistribute(consumers int, owners bool) {
 		for _, x := range lost {
 			x.moved.Store(&moved{})
 		}
-		c.hand(kept)
+		c.hand(kept, lost...)
 		for _, x := range lost {
 			next.cursors[x.part.index] = g.succeed(x)
 		}

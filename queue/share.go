@@ -1,6 +1,9 @@
 package queue
 
 import (
+	"slices"
+	"sync/atomic"
+
 	"github.com/penstock/penstock/seglog"
 )
 
@@ -19,6 +22,12 @@ type share[T any] struct {
 	cursors  []*cursor[T] // of [from, to)
 	waker    *seglog.Waker
 	gone     bool // the consumer gets no partition any more
+
+	// left are the cursors that the consumer may have used and has no more: lost
+	// by this share, or by one before it that it was not seen to take. Set before
+	// the share is handed over.
+	left  []*cursor[T]
+	taken atomic.Bool
 }
 
 // assignment returns the partitions [from, to) of consumer i of n: contiguous,
@@ -64,10 +73,15 @@ func (g *Group[T]) share(cursors []*cursor[T], consumers int) {
 // cursor returns the cursor of a partition that counts.
 func (g *Group[T]) cursor(partition int) *cursor[T] { return g.shares.Load().cursors[partition] }
 
-// hand gives the consumer another share, which it takes at its next look. Its
-// owner may be at work or asleep.
-func (c *Consumer[T]) hand(s *share[T]) {
-	old := c.share.Swap(s)
+// hand gives the consumer another share, without the cursors that it loses,
+// which it takes at its next look. Its owner may be at work or asleep.
+func (c *Consumer[T]) hand(s *share[T], lost ...*cursor[T]) {
+	old := c.share.Load() // nobody else hands one over: the caller holds groupsMu
+	s.left = lost
+	if !old.taken.Load() {
+		s.left = slices.Concat(old.left, lost)
+	}
+	c.share.Store(s)
 	c.halt()
 	old.waker.Ring()
 	c.group.stopWaking(old)
@@ -81,11 +95,12 @@ func (c *Consumer[T]) takeShare() {
 	if s == c.mine {
 		return
 	}
-	for _, cur := range c.cursors {
-		if cur.moved.Load() != nil {
-			cur.loan.end()
-		}
+	// Not what is marked as moved: this may be an earlier share, of which a
+	// cursor is being taken away just now, and the next pull would be of it.
+	for _, cur := range s.left {
+		cur.loan.end()
 	}
+	s.taken.Store(true)
 	if s.gone && c.group.control.bucket != nil {
 		c.ticket.paid(&c.group.control, 0)
 	}
