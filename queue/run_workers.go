@@ -76,8 +76,8 @@ func (p *pusher[T]) work() {
 			p.crew.workers.Done()
 			return
 		}
+		p.land(j)   // first: who waits for the workers waits for this one until then
 		go p.work() // takes the place of this goroutine, which user code ended
-		p.land(j)
 	}()
 	for next := range p.crew.todo {
 		j = next
