@@ -37,6 +37,7 @@ type agentConfig struct {
 	maxDelivery     time.Duration // negative: no limit
 	inactivity      time.Duration
 	readAttempts    int
+	maxAttempts     int // of an event; 0: no limit
 	deliveryBackoff Backoff
 	readBackoff     Backoff
 	log             *slog.Logger
@@ -54,6 +55,7 @@ type agent struct {
 	agentConfig
 
 	requests uint64  // last number of a handshake's request, over all runs; of the current run's loop
+	ledger   ledger  // attempts, over all runs; of the current run's turn
 	silence  silence // what the watchdog has found
 	meter    debugpage.Meter
 
@@ -109,6 +111,9 @@ func (a *agent) start(ctx context.Context) error {
 	made, err := a.parts(ctx)
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", a.queue, err)
+	}
+	if !a.rewindable {
+		a.ledger = ledger{} // tokens of another run say nothing
 	}
 	r := newRun(ctx, a, made.cache, made.receiver, made.marks)
 	a.mu.Lock()

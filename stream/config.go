@@ -68,6 +68,13 @@ type Config struct {
 	// handshake: no attempt begins later. NoLimit repeats until success. An
 	// attempt under way is not cut.
 	MaxDeliveryTime time.Duration
+	// MaxAttempts, unless 0, bounds the attempts of one event: one that was
+	// offered so often to a subscription and not settled is not offered again,
+	// but given to Failure at once, with [ErrAttempts]; Retry allows one more.
+	// Attempts count on over rewinds, new handshakes and runs of this process,
+	// for up to 4,096 ranges of events of a queue, from what the queue knows
+	// (Container.Attempts).
+	MaxAttempts     int
 	Inactivity      time.Duration // 30 min; a stream without new events for so long leaves memory
 	ReadAttempts    int           // 6; failed reads in a row until the next poll
 	DeliveryBackoff Backoff       // Exponential 1 s to 30 s, step 1 s
@@ -93,7 +100,7 @@ func (c *Config) validate() error {
 		name  string
 		value *int
 		zero  int
-	}{{"Queues", &c.Queues, 8}, {"GroupSize", &c.GroupSize, 1}, {"ReadAttempts", &c.ReadAttempts, 6}} {
+	}{{"Queues", &c.Queues, 8}, {"GroupSize", &c.GroupSize, 1}, {"ReadAttempts", &c.ReadAttempts, 6}, {"MaxAttempts", &c.MaxAttempts, 0}} {
 		if *f.value < 0 {
 			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is negative", *f.value)}
 		}

@@ -24,7 +24,7 @@ type Container struct {
 	Events Events          // 1 to MaxContainerEvents; see [EventsOf]
 	// Attempts is how often the queue has handed the container out before this
 	// time, as far as it can tell; else 0. The attempts of its events go on
-	// from there.
+	// from there, see Config.MaxAttempts.
 	Attempts int
 	Raw      any // the adapter's own, for example a receipt; nil otherwise
 }

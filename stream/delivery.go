@@ -36,6 +36,9 @@ type delivery struct {
 	started  time.Time
 	attempts int // since started
 	err      error
+	failed   []Item // of items: the failure handler is asked about them
+	granted  bool   // it wants one more attempt, whatever their number
+	suspect  bool   // a process ended during the last one
 
 	notBefore time.Time // kept: not offered again before
 
@@ -163,10 +166,14 @@ func (r *run) firstTry(d *delivery) {
 	r.tryDeliver(d)
 }
 
-// tryDeliver makes one attempt. Attempts are not limited in number but in
-// time, checked before each (OR-90, OR-91); a drain does not stop them
-// (OR-140).
+// tryDeliver makes one attempt. Attempts are limited in time, checked before
+// each (OR-90, OR-91), and in number where Config.MaxAttempts says so; a drain
+// does not stop them (OR-140).
 func (r *run) tryDeliver(d *delivery) {
+	if r.maxAttempts > 0 && !d.granted && r.usedUp(d) {
+		return
+	}
+	d.granted = false
 	d.offer = Delivery{Subscription: d.sub.rec, Queue: r.queue, Request: d.request}
 	if d.whole == 0 {
 		d.offer.Items = d.items
@@ -220,17 +227,21 @@ func (d *delivery) done(r *run, err error) {
 }
 
 func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
+	away := errors.Is(err, ErrAway)
+	if away {
+		for i := range d.items {
+			d.items[i].Attempt--
+		}
+	}
 	switch {
 	case !d.current(): // an older generation: released, otherwise ignored (OR-94)
+		r.rememberFailed(d, answer, err)
 		r.endStale(d)
 	case errors.Is(err, ErrConsumerGone):
 		r.endDelivery(d)
 		d.unprotect()
 		r.gone(d.sub)
-	case errors.Is(err, ErrAway) && r.ctx.Err() == nil:
-		for i := range d.items {
-			d.items[i].Attempt--
-		}
+	case away && r.ctx.Err() == nil:
 		d.err = err
 		r.keep(d)
 	case errors.Is(err, errUnattached):
@@ -242,8 +253,9 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.countSettled(d, d.events())
 		r.settled(d)
 	case errors.Is(err, errExpired):
-		r.deliveryFailed(d)
+		r.deliveryFailed(d, d.items)
 	case r.ctx.Err() != nil:
+		r.remember(d.sub, d.items)
 		r.cut(d)
 	default:
 		r.attemptFailed(d, answer, err)
@@ -267,6 +279,7 @@ func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
 	} else if err = d.keepFailed(answer.Failed); err != nil {
 		d.err = err
 	}
+	r.remember(d.sub, d.items)
 	r.countSettled(d, before-len(d.items))
 	r.stats.Failed += uint64(len(d.items))
 	r.tellOf(d.sub, DeliveryFailed, Diagnostic{Token: d.items[0].Token, Events: len(d.items), Err: d.err})
@@ -282,9 +295,16 @@ func (r *run) endDelivery(d *delivery) {
 	r.latch.leave()
 }
 
-// settled ends a group whose every item is settled or passed. The next one may
-// have been read with it.
+// settled ends a group whose every item is settled or passed.
 func (r *run) settled(d *delivery) {
+	if d.sub.tries != nil {
+		r.forget(d)
+	}
+	r.over(d)
+}
+
+// over ends a group. The next one may have been read with it.
+func (r *run) over(d *delivery) {
 	if len(d.rest) > 0 {
 		r.pumping.unreported++
 		r.nextGroup(d)
@@ -345,11 +365,11 @@ func (r *run) rewound(d *delivery, at Position) {
 	}
 	if err := r.reposition(d.sub, at); err != nil {
 		d.err = fmt.Errorf("rewind to %s: %w", at, err)
-		r.deliveryFailed(d)
+		r.deliveryFailed(d, d.items)
 		return
 	}
 	d.rest = nil // read again from there
-	r.settled(d)
+	r.over(d)
 }
 
 // resumeRetained offers again what was kept, and asks again where a handshake

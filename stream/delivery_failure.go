@@ -9,11 +9,12 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// deliveryFailed tells the consumer of items whose time is used up, asks the
+// deliveryFailed tells the consumer of items whose time or attempts are used up, asks the
 // failure handler what becomes of them, and, for dead letters, hands them over.
 // The subscription waits.
-func (r *run) deliveryFailed(d *delivery) {
-	n := Notice{Kind: NoticeDeliveryFailed, Token: d.items[0].Token, Events: len(d.items), Err: d.err}
+func (r *run) deliveryFailed(d *delivery, items []Item) {
+	d.failed = items
+	n := Notice{Kind: NoticeDeliveryFailed, Token: items[0].Token, Events: len(items), Err: d.err}
 	r.notify(d.sub, n, func() {
 		switch {
 		case !d.current():
@@ -27,7 +28,7 @@ func (r *run) deliveryFailed(d *delivery) {
 }
 
 func (r *run) decide(d *delivery) {
-	f := Failure{Queue: r.queue, Subscription: d.sub.rec, Items: d.items, Err: d.err}
+	f := Failure{Queue: r.queue, Subscription: d.sub.rec, Items: d.failed, Err: d.err}
 	decided := Decision{Verdict: Retry}
 	r.spawn("failure handler", func(ctx context.Context) error {
 		v := r.failure.DeliveryFailed(ctx, f)
@@ -91,19 +92,19 @@ func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 		r.cut(d)
 		return
 	case err != nil:
-		r.log.Error("failure handler failed; the events are kept and offered again", r.about(d.sub, "events", len(d.items), "err", err)...)
+		r.log.Error("failure handler failed; the events are kept and offered again", r.about(d.sub, "events", len(d.failed), "err", err)...)
 		r.keep(d)
 		return
 	}
-	r.log.Error("delivery given up", r.about(d.sub, "verdict", decided.Verdict.String(), "events", len(d.items),
-		"token", d.items[0].Token.String(), "attempts", d.items[0].Attempt, "reason", decided.Reason, "err", d.err)...)
-	r.tellOf(d.sub, DeliveryGivenUp, Diagnostic{Token: d.items[0].Token, Events: len(d.items), Err: d.err})
+	r.log.Error("delivery given up", r.about(d.sub, "verdict", decided.Verdict.String(), "events", len(d.failed),
+		"token", d.failed[0].Token.String(), "attempts", d.failed[0].Attempt, "reason", decided.Reason, "err", d.err)...)
+	r.tellOf(d.sub, DeliveryGivenUp, Diagnostic{Token: d.failed[0].Token, Events: len(d.failed), Err: d.err})
 	switch decided.Verdict {
 	case Skip:
 		r.skip(d)
 	case DeadLetter:
-		r.stats.DeadLettered += uint64(len(d.items))
-		r.settled(d)
+		r.stats.DeadLettered += uint64(len(d.failed))
+		r.passedOver(d)
 	case Fault:
 		if d.sub.rec.Implicit { // never faulted (OR-106)
 			r.skip(d)
@@ -122,25 +123,25 @@ func (r *run) verdictCame(d *delivery, decided Decision, err error) {
 			}
 		})
 	default:
-		d.notBefore = time.Now().Add(decided.After)
+		d.notBefore, d.granted = time.Now().Add(decided.After), true
 		r.keep(d)
 	}
 }
 
 func (r *run) skip(d *delivery) {
-	r.stats.Skipped += uint64(len(d.items))
+	r.stats.Skipped += uint64(len(d.failed))
 	r.markFailed(d)
-	r.settled(d)
+	r.passedOver(d)
 }
 
 // markFailed keeps the containers of skipped items out of the purge list, so
 // that a queue with acknowledgements does not get one for them (OR-109).
 func (r *run) markFailed(d *delivery) {
-	for i := range d.items {
-		if i > 0 && d.items[i].From == d.items[i-1].From {
+	for i := range d.failed {
+		if i > 0 && d.failed[i].From == d.failed[i-1].From {
 			continue
 		}
-		if err := d.cursor.Fail(d.items[i].From.Token); err != nil {
+		if err := d.cursor.Fail(d.failed[i].From.Token); err != nil {
 			r.log.Warn("container not marked as failed", r.about(d.sub, "err", err)...)
 		}
 	}

@@ -24,13 +24,16 @@ func (r *run) nextGroup(d *delivery) {
 	}
 	n := groupLen(d.rest, r.groupSize)
 	d.containers, d.rest = d.rest[:n:n], d.rest[n:]
-	d.items, d.whole, d.tried = d.items[:0], events(d.containers), false
+	d.items, d.whole, d.tried, d.suspect = d.items[:0], events(d.containers), false, false
 	switch {
 	case n == 0: // everything was filtered
 		r.settled(d)
 	case r.draining: // nothing begins any more; progress stays before it
 		r.keep(d)
 	default:
+		if d.sub.tries != nil {
+			r.recall(d)
+		}
 		r.firstTry(d)
 	}
 }

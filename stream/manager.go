@@ -80,6 +80,7 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 		maxDelivery:     c.MaxDeliveryTime,
 		inactivity:      c.Inactivity,
 		readAttempts:    c.ReadAttempts,
+		maxAttempts:     c.MaxAttempts,
 		deliveryBackoff: c.DeliveryBackoff,
 		readBackoff:     c.ReadBackoff,
 		log:             c.Logger,

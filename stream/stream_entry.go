@@ -295,6 +295,9 @@ func (r *run) lookup(e *streamEntry, name string) (int, bool) {
 func (r *run) attach(e *streamEntry, rec SubscriptionRecord, at Position) *subscription {
 	r.nextSub++
 	sub := &subscription{id: r.nextSub, rec: rec, entry: e, pin: r.open(e.id, at)}
+	if r.ledger.size > 0 {
+		sub.tries = r.ledger.subs[keyOf(&sub.rec)]
+	}
 	i, _ := r.lookup(e, rec.Name)
 	e.subs = slices.Insert(e.subs, i, sub)
 	r.subs++

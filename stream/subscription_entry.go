@@ -46,6 +46,7 @@ type subscription struct {
 	offered penstock.Token // of the last event that was given to its consumer
 	fresh   bool           // it was given something since the end of its cursor was told
 	settled uint64         // events that its consumer settled since it was attached
+	tries   *tries         // attempts of what it was offered and has not settled; nil for none
 }
 
 // holdsEntry reports whether the subscription keeps its stream in the table
