@@ -37,7 +37,9 @@ type agentConfig struct {
 	maxDelivery     time.Duration // negative: no limit
 	inactivity      time.Duration
 	readAttempts    int
-	maxAttempts     int // of an event; 0: no limit
+	maxAttempts     int          // of an event; 0: no limit
+	attempts        AttemptStore // nil: none
+	suspects        suspects     // of the provider
 	deliveryBackoff Backoff
 	readBackoff     Backoff
 	log             *slog.Logger

@@ -73,8 +73,14 @@ type Config struct {
 	// but given to Failure at once, with [ErrAttempts]; Retry allows one more.
 	// Attempts count on over rewinds, new handshakes and runs of this process,
 	// for up to 4,096 ranges of events of a queue, from what the queue knows
-	// (Container.Attempts).
-	MaxAttempts     int
+	// (Container.Attempts), and with Attempts set over the end of the process.
+	MaxAttempts int
+	// Attempts keeps attempts for the next process; nil: none does. Each attempt
+	// is then stored before it is made, so an event that ends the process each
+	// time is counted. One that was being delivered when a process ended is
+	// delivered beside no other such event of the provider. It is refused with
+	// an adapter that cannot rewind.
+	Attempts        AttemptStore
 	Inactivity      time.Duration // 30 min; a stream without new events for so long leaves memory
 	ReadAttempts    int           // 6; failed reads in a row until the next poll
 	DeliveryBackoff Backoff       // Exponential 1 s to 30 s, step 1 s

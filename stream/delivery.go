@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -207,7 +206,11 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 	_, d.unattended = consumer.(dropConsumer)
 	d.pack(consumer)
 	d.offer.room = w.takeRoom()
-	d.answer, err = consumer.Deliver(ctx, &d.offer)
+	if r.attempts == nil {
+		d.answer, err = consumer.Deliver(ctx, &d.offer)
+	} else {
+		d.answer, err = d.deliverStored(ctx, consumer)
+	}
 	w.room = d.offer.room // unless the handler has panicked: then it is left to it
 	for i := range d.answer.Failed {
 		f := &d.answer.Failed[i]
@@ -350,26 +353,6 @@ func (r *run) endStale(d *delivery) {
 	}
 	r.deliver(sub)
 	r.deliveryOver()
-}
-
-// rewound moves the subscription to where the consumer wants to go on; nothing
-// of the group counts as processed. When that place cannot be had the group
-// stays and the failure handler is asked (OR-93).
-func (r *run) rewound(d *delivery, at Position) {
-	if at.Kind == PositionResume { // where it is: before this group, or behind what it has of it
-		if first := d.containers[0].Token; containerToken(at.Token).Compare(first) < 0 {
-			at = Position{Kind: PositionAt, Token: first}
-		} else {
-			at.Kind = PositionAfter
-		}
-	}
-	if err := r.reposition(d.sub, at); err != nil {
-		d.err = fmt.Errorf("rewind to %s: %w", at, err)
-		r.deliveryFailed(d, d.items)
-		return
-	}
-	d.rest = nil // read again from there
-	r.over(d)
 }
 
 // resumeRetained offers again what was kept, and asks again where a handshake

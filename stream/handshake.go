@@ -114,6 +114,26 @@ func (r *run) reposition(sub *subscription, at Position) error {
 	return nil
 }
 
+// rewound moves the subscription to where the consumer wants to go on; nothing
+// of the group counts as processed. When that place cannot be had the group
+// stays and the failure handler is asked (OR-93).
+func (r *run) rewound(d *delivery, at Position) {
+	if at.Kind == PositionResume { // where it is: before this group, or behind what it has of it
+		if first := d.containers[0].Token; containerToken(at.Token).Compare(first) < 0 {
+			at = Position{Kind: PositionAt, Token: first}
+		} else {
+			at.Kind = PositionAfter
+		}
+	}
+	if err := r.reposition(d.sub, at); err != nil {
+		d.err = fmt.Errorf("rewind to %s: %w", at, err)
+		r.deliveryFailed(d, d.items)
+		return
+	}
+	d.rest = nil // read again from there
+	r.over(d)
+}
+
 // cursorAt opens the place that a consumer asked for (OR-74 to OR-77). Only
 // what lies above the checkpoint, and is in the cache, can be asked for: below
 // it the queue may keep nothing.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -11,6 +12,13 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(killedDir); dir != "" {
 		liveUntilKilled(dir, os.Getenv(killedLife))
 		os.Exit(1)
+	}
+	if dir := os.Getenv(poisonDir); dir != "" {
+		if err := poisoned(dir, os.Getenv(killedLife) == "0"); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		return
 	}
 	leak.Main(m)
 }

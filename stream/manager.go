@@ -81,6 +81,8 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 		inactivity:      c.Inactivity,
 		readAttempts:    c.ReadAttempts,
 		maxAttempts:     c.MaxAttempts,
+		attempts:        c.Attempts,
+		suspects:        p.suspects,
 		deliveryBackoff: c.DeliveryBackoff,
 		readBackoff:     c.ReadBackoff,
 		log:             c.Logger,

@@ -18,15 +18,16 @@ import (
 // Invariants: an agent exists per queue; agents run only inside Run; a local
 // consumer exists for each subscription made here and not removed.
 type Provider struct {
-	config  Config
-	mapper  Mapper
-	adapter Adapter
-	manager *manager
-	none    *MemoryRegistry // of a provider whose subscriptions are all implicit
-	hub     hub             // who wants to hear what happens
-	number  uint64          // in openProviders
-	dropped runtime.Cleanup
-	turns   keyTurns // of those who subscribe and unsubscribe
+	config   Config
+	mapper   Mapper
+	adapter  Adapter
+	manager  *manager
+	none     *MemoryRegistry // of a provider whose subscriptions are all implicit
+	hub      hub             // who wants to hear what happens
+	number   uint64          // in openProviders
+	dropped  runtime.Cleanup
+	turns    keyTurns // of those who subscribe and unsubscribe
+	suspects suspects
 
 	mu        sync.Mutex
 	consumers map[consumerKey]*attachment
@@ -59,7 +60,11 @@ func Open(c Config) (*Provider, error) {
 	if a == nil {
 		return nil, fmt.Errorf("stream: open provider %q: %w", c.Name, &penstock.FieldError{Field: "Factory", Reason: "makes no adapter"})
 	}
-	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*attachment{}, none: NewMemoryRegistry()}
+	if c.Attempts != nil && !a.Rewindable() {
+		err := &penstock.FieldError{Field: "Attempts", Reason: "the adapter cannot rewind: its queue counts attempts itself"}
+		return nil, errors.Join(fmt.Errorf("stream: open provider %q: %w", c.Name, err), a.Close())
+	}
+	p := &Provider{config: c, mapper: m, adapter: a, consumers: map[consumerKey]*attachment{}, suspects: make(suspects, 1), none: NewMemoryRegistry()}
 	p.manager = newManager(p)
 	openProviders.show(p)
 	return p, nil

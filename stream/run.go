@@ -252,18 +252,23 @@ func (r *run) initReceiver() {
 	r.calling("Init", time.Now())
 	var pos penstock.Token
 	var ok bool
+	var tried []Attempt
 	r.spawn("receiver", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
 		defer cancel()
 		if err := r.receiver.Init(ctx); err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
-		if r.marks == nil {
-			return nil
-		}
 		var err error
-		if pos, ok, err = r.marks.Load(ctx); err != nil {
-			return fmt.Errorf("load checkpoint: %w", err)
+		if r.marks != nil {
+			if pos, ok, err = r.marks.Load(ctx); err != nil {
+				return fmt.Errorf("load checkpoint: %w", err)
+			}
+		}
+		if r.attempts != nil {
+			if tried, err = r.storedAttempts(ctx, pos, ok); err != nil {
+				return fmt.Errorf("load attempts: %w", err)
+			}
 		}
 		return nil
 	}, func(err error) {
@@ -280,6 +285,7 @@ func (r *run) initReceiver() {
 			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
 		}
 		if err == nil {
+			r.loadAttempts(tried)
 			r.tell(ReceiverOpened, Diagnostic{})
 		}
 		if r.pumping.active {

@@ -16,10 +16,10 @@ import (
 )
 
 // Store is a directory that holds what a node must remember of its streams:
-// the subscriptions and, for queues that do not keep one themselves, the
-// checkpoints. Files are small and written as a whole: a new file is flushed,
+// the subscriptions, the attempts of what is not settled and, for queues that do
+// not keep one themselves, the checkpoints. Files are small and written as a whole: a new file is flushed,
 // takes the place of the old one in one step, and the directory is flushed;
-// only then is a change acknowledged. One process opens a directory at a time.
+// only then is a change acknowledged. [FileAttempts] are another matter. One process opens a directory at a time.
 // A Store is safe for concurrent use.
 type Store struct {
 	fs       vfs.FS
@@ -27,6 +27,7 @@ type Store struct {
 	lock     io.Closer
 	registry *FileRegistry
 	marks    *FileCheckpoints
+	attempts *FileAttempts
 	closed   atomic.Bool
 }
 
@@ -73,6 +74,7 @@ func (s *Store) open() error {
 		return err
 	}
 	s.marks = &FileCheckpoints{store: s, known: map[checkpointKey]*fileCheckpoint{}}
+	s.attempts = &FileAttempts{store: s, known: map[checkpointKey]*attemptFile{}}
 	s.registry, err = openFileRegistry(s)
 	return err
 }
@@ -83,6 +85,9 @@ func (s *Store) Registry() *FileRegistry { return s.registry }
 // Checkpoints returns the checkpoints; always the same ones.
 func (s *Store) Checkpoints() *FileCheckpoints { return s.marks }
 
+// Attempts returns the attempts, for Config.Attempts; always the same ones.
+func (s *Store) Attempts() *FileAttempts { return s.attempts }
+
 // Close ends changes and gives the directory free. Providers over it must have
 // been closed. What was acknowledged is stored; Close has nothing to flush.
 func (s *Store) Close() error {
@@ -91,7 +96,7 @@ func (s *Store) Close() error {
 	}
 	s.registry.quiesce()
 	s.marks.quiesce()
-	return s.lock.Close()
+	return errors.Join(s.attempts.quiesce(), s.lock.Close())
 }
 
 // maxStoreFile is the largest size of one file of a store, in bytes.

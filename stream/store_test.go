@@ -363,6 +363,10 @@ func TestStoredFormsAreFixed(t *testing.T) {
 	if _, _, err := s.Checkpoints().SwapCheckpoint(t.Context(), "shop", q, Checkpoint{}, to); err != nil {
 		t.Fatal(err)
 	}
+	at := Attempt{Subscription: SubscriptionID{1, 15: 2}, Incarnation: 3, First: penstock.Token{Hi: 1, Lo: 2, Index: 3}, End: penstock.Token{Hi: 1, Lo: 5, Index: 6}, N: 7, Open: true}
+	if err := s.Attempts().StoreAttempt(t.Context(), "shop", q, at); err != nil {
+		t.Fatal(err)
+	}
 	var got bytes.Buffer
 	for _, name := range []string{registryFile, checkpointFile("shop", q)} {
 		data, err := s.load(name)
@@ -371,6 +375,15 @@ func TestStoredFormsAreFixed(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%s %x\n", name, data)
 	}
+	data, err := m.Open(filepath.Join("store", attemptFileName("shop", q)), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := readAll(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&got, "%s %x\n", attemptFileName("shop", q), whole)
 	golden := filepath.Join("testdata", "store.txt")
 	if *update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {

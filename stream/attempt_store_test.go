@@ -1,0 +1,469 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
+	"github.com/penstock/penstock/queue"
+)
+
+// spyAttempts is a store that can fail and records, in words, what it is given.
+type spyAttempts struct {
+	mu               sync.Mutex
+	held             map[SubscriptionID]Attempt
+	said             []string
+	failLoad, failIt error
+}
+
+func (s *spyAttempts) LoadAttempts(context.Context, string, QueueID) (out []Attempt, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
+		out = append(out, a)
+	}
+	return out, s.failLoad
+}
+
+func (s *spyAttempts) StoreAttempt(_ context.Context, _ string, _ QueueID, a Attempt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failIt != nil {
+		return s.failIt
+	}
+	if s.held == nil {
+		s.held = map[SubscriptionID]Attempt{}
+	}
+	if s.held[a.Subscription] = a; a.N == 0 {
+		delete(s.held, a.Subscription)
+	}
+	s.said = append(s.said, fmt.Sprintf("%d-%d:%d%s", a.First.Lo, a.End.Lo, a.N, map[bool]string{true: "?"}[a.Open]))
+	return nil
+}
+
+func (s *spyAttempts) words() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.said, " ")
+}
+
+// Each attempt is stored before it is made, and again when it has an answer;
+// what is settled is removed, a consumer that is away was not offered anything,
+// and a panic is an answer.
+func TestAttemptIsStoredBeforeItIsMade_G8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &spyAttempts{}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts = store })
+		c := g.subscribe("s", "sub")
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			if w := store.words(); !strings.HasSuffix(w, "?") {
+				t.Errorf("attempt %d is made, stored is %q", n, w)
+			}
+			switch n {
+			case 2:
+				return Answer{}, errBoom
+			case 3:
+				panic("boom")
+			case 4:
+				return Answer{}, fmt.Errorf("out: %w", ErrAway)
+			}
+			return Answer{}, nil
+		}
+		g.start()
+		g.feed(boxes("s", 1, 2)...)
+		g.pump()
+		time.Sleep(time.Minute)
+		g.pump()
+		want(t, "stored", store.words(), "1-1:1? 1-1:0 2-2:1? 2-2:1 2-2:2? 2-2:2 2-2:3? 2-2:2 2-2:3? 2-2:0")
+		want(t, "settled", c.values(), "1 2")
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What a process has left behind counts on; what the checkpoint has passed is
+// removed.
+func TestStoredAttemptsCountOn_G8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec := SubscriptionRecord{Stream: QualifiedStreamID{Provider: "rig", StreamID: penstock.StreamID{Namespace: "n", Key: "s"}}, Name: "sub"}
+		other := rec
+		other.Name = "old"
+		at := func(r SubscriptionRecord, lo uint64, n int) Attempt {
+			t := penstock.Token{Lo: lo}
+			return Attempt{Subscription: r.ID(), Incarnation: 1, First: t, End: after(t), N: n, Open: true}
+		}
+		store := &spyAttempts{held: map[SubscriptionID]Attempt{rec.ID(): at(rec, 6, 2), other.ID(): at(other, 5, 2)}}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts, c.maxAttempts = store, 3 })
+		g.marks = &spyMarks{stored: penstock.Token{Lo: 5}, has: true}
+		c := g.subscribe("s", "sub")
+		c.onDeliver = failsAt(6)
+		g.start()
+		want(t, "removed", store.words(), "5-5:0")
+		g.feed(boxes("s", 6, 7)...)
+		g.pump()
+		time.Sleep(time.Minute)
+		want(t, "offered", c.tries(), "6:3 7:1")
+		want(t, "given up", g.stats().Skipped, 1)
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A store that fails holds nothing up.
+func TestAttemptStoreThatFailsHoldsNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &spyAttempts{failLoad: errBoom, failIt: errBoom}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts = store })
+		c := g.subscribe("s", "sub")
+		g.start()
+		g.feed(boxes("s", 1, 3)...)
+		g.pump() // costs the failed init a poll
+		g.pump()
+		want(t, "settled", c.values(), "1 2 3")
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Events during which a process has ended are delivered one after the other, so
+// that an innocent one is not counted with the one that ends it; others go on.
+func TestSuspectsAreDeliveredOneAtATime_G8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &spyAttempts{held: map[SubscriptionID]Attempt{}}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts, c.suspects = store, make(suspects, 1) })
+		gate := make(chan struct{})
+		var mu sync.Mutex
+		under, most := 0, 0
+		names := []string{"a", "b", "c"}
+		for i, s := range names {
+			c := g.subscribe(s, "sub")
+			c.onDeliver = func(_ int, d *Delivery) (Answer, error) {
+				if d.Items[0].Attempt == 1 {
+					return Answer{}, nil
+				}
+				mu.Lock()
+				under++
+				most = max(most, under)
+				mu.Unlock()
+				<-gate
+				mu.Lock()
+				under--
+				mu.Unlock()
+				return Answer{}, nil
+			}
+			subs, err := g.registry.Subscriptions(t.Context(), g.qualified(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := penstock.Token{Lo: uint64(i + 1)}
+			store.held[subs[0].ID()] = Attempt{Subscription: subs[0].ID(), Incarnation: subs[0].Incarnation, First: first, End: after(first), N: 1, Open: true}
+		}
+		free := g.subscribe("free", "sub")
+		g.start()
+		g.feed(box("a", 1), box("b", 2), box("c", 3), box("free", 4))
+		g.pump()
+		mu.Lock()
+		want(t, "suspects under way", under, 1)
+		mu.Unlock()
+		want(t, "another stream", free.values(), "4")
+		for range names {
+			gate <- struct{}{}
+			synctest.Wait()
+		}
+		want(t, "suspects at a time", most, 1)
+		for i, s := range names {
+			want(t, s, g.consumers[s+"/sub"].tries(), fmt.Sprintf("%d:2", i+1))
+		}
+		// A suspect that hangs holds the others for a minute.
+		for i, s := range names[:2] {
+			subs, _ := g.registry.Subscriptions(t.Context(), g.qualified(s))
+			first := penstock.Token{Lo: uint64(i + 5)}
+			store.held[subs[0].ID()] = Attempt{Subscription: subs[0].ID(), Incarnation: subs[0].Incarnation, First: first, End: after(first), N: 1, Open: true}
+		}
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+		g.start()
+		g.feed(box("a", 5), box("b", 6))
+		g.pump()
+		time.Sleep(suspectWait - time.Second)
+		mu.Lock()
+		want(t, "suspects before the minute is over", under, 1)
+		mu.Unlock()
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		want(t, "suspects behind it", under, 2)
+		mu.Unlock()
+		close(gate)
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Environment of the child process of TestEventThatEndsTheProcessIsGivenUp_G8.
+const poisonDir = "PENSTOCK_TEST_POISON_DIR"
+
+// poisoned is one life of a process that settles what it gets and ends on
+// "poison". It tells what happens, and returns when "last" is settled.
+func poisoned(dir string, publish bool) error {
+	topic, err := OpenTopic(queue.Config[Container]{Name: "topic", Partitions: 1, Dir: filepath.Join(dir, "topic"), Durability: penstock.Written, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	store, err := OpenStore(filepath.Join(dir, "store"))
+	if err != nil {
+		return err
+	}
+	p, err := Open(Config{
+		Name: "shop", Factory: topic, Queues: 1, Logger: quiet, Registry: store.Registry(), Attempts: store.Attempts(), MaxAttempts: 3,
+		DeadLetter: func(_ context.Context, events ...penstock.Envelope) error {
+			for _, e := range events {
+				fmt.Printf("dead %s after %d\n", e.Value, e.Attempt)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	last := make(chan struct{})
+	s := Of[string](p, "n", "k")
+	_, err = s.Subscribe(context.Background(), "sub", func(_ context.Context, b penstock.Batch[string]) error {
+		for i, v := range b.Values() {
+			fmt.Printf("offered %s %d\n", v, b.Attempt(i))
+			switch v {
+			case "poison":
+				os.Exit(3)
+			case "last":
+				close(last)
+			}
+		}
+		return nil
+	})
+	if publish {
+		for _, v := range []string{"first", "poison", "last"} {
+			err = errors.Join(err, s.Publish(context.Background(), v))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }() // ended below, and waited for
+	<-last
+	cancel()
+	return errors.Join(<-ended, p.Close(), topic.Close(), store.Close())
+}
+
+// An event that ends the process each time that it is offered is given up after
+// the attempts that it may have, because the store has counted those of earlier
+// processes; what is behind it goes on.
+func TestEventThatEndsTheProcessIsGivenUp_G8(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var lives []string
+	for n := range 6 {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		cmd := exec.CommandContext(ctx, self)
+		cmd.Env = append(os.Environ(), poisonDir+"="+dir, killedLife+"="+fmt.Sprint(n))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			said = append(said, lines.Text())
+		}
+		err = cmd.Wait()
+		cancel()
+		lives = append(lives, strings.Join(said, ", "))
+		if code := cmd.ProcessState.ExitCode(); code != 3 {
+			if err != nil {
+				t.Errorf("life %d: %v: %v", n, err, said)
+			}
+			break
+		}
+	}
+	var poison []string
+	for _, l := range lives {
+		for _, s := range strings.Split(l, ", ") {
+			if strings.Contains(s, "poison") {
+				poison = append(poison, s)
+			}
+		}
+	}
+	if wanted := []string{"offered poison 1", "offered poison 2", "offered poison 3", `dead "poison" after 3`}; !slices.Equal(poison, wanted) {
+		t.Errorf("of the poison: %q, want %q; lives %q", poison, wanted, lives)
+	}
+	if len(lives) != 4 || !strings.Contains(lives[len(lives)-1], "offered last 1") {
+		t.Errorf("lives %q, want 4, and the last event to be offered in the last one", lives)
+	}
+}
+
+// What was stored is there again, and nothing else.
+func TestFileAttemptsOutliveTheProcess(t *testing.T) {
+	m := vfs.NewMem()
+	s := memStore(t, m)
+	q := QueueID{Name: "q", Number: 3}
+	at := func(i byte, n int) Attempt {
+		return Attempt{Subscription: SubscriptionID{i}, Incarnation: 7, First: penstock.Token{Hi: 1, Lo: uint64(i), Index: 2}, End: penstock.Token{Hi: 1, Lo: uint64(i), Index: 5}, N: n, Open: i%2 == 0}
+	}
+	load := func(s *Store) map[SubscriptionID]Attempt {
+		t.Helper()
+		all, err := s.Attempts().LoadAttempts(t.Context(), "shop", q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[SubscriptionID]Attempt{}
+		for _, a := range all {
+			out[a.Subscription] = a
+		}
+		return out
+	}
+	for i := range byte(6) {
+		for n := 1; n <= 2; n++ {
+			if err := s.Attempts().StoreAttempt(t.Context(), "shop", q, at(i, n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, i := range []byte{0, 4, 9} {
+		if err := s.Attempts().StoreAttempt(t.Context(), "shop", q, at(i, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wanted := map[SubscriptionID]Attempt{{1}: at(1, 2), {2}: at(2, 2), {3}: at(3, 2), {5}: at(5, 2)}
+	for range 3 {
+		if got := load(s); fmt.Sprint(got) != fmt.Sprint(wanted) {
+			t.Fatalf("holds %v, want %v", got, wanted)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Attempts().StoreAttempt(t.Context(), "shop", q, at(1, 1)); !errors.Is(err, penstock.ErrClosed) {
+			t.Errorf("store after close: %v", err)
+		}
+		s = memStore(t, m)
+	}
+	load(s)
+	s.Close()
+	path := filepath.Join("store", attemptFileName("shop", q))
+	info, err := m.Stat(path)
+	if err != nil || info.Size != 5*attemptSlot {
+		t.Errorf("%v, %d bytes, want a head and four entries", err, info.Size)
+	}
+	// A damaged entry counts for nothing, a damaged head is told.
+	f, err := m.Open(path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip := func(at int64) {
+		t.Helper()
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+		b[0] ^= 0x20
+		if _, err := f.WriteAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at := range int64(attemptSlot) {
+		flip(at)
+		s := memStore(t, m)
+		_, err := s.Attempts().LoadAttempts(t.Context(), "shop", q)
+		if wanted := map[bool]error{true: penstock.ErrUnsupported, false: penstock.ErrCorrupt}[at == 7]; !errors.Is(err, wanted) || !strings.Contains(err.Error(), attemptFileName("shop", q)) {
+			t.Errorf("byte %d of the head flipped: %v, want %v that names the file", at, err, wanted)
+		}
+		s.Close()
+		flip(at)
+	}
+	flip(2*attemptSlot + 30)
+	s = memStore(t, m)
+	if got := load(s); len(got) != 3 {
+		t.Errorf("with a damaged entry: %v, want the other three", got)
+	}
+	s.Close()
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	s = memStore(t, m)
+	if got := load(s); len(got) != 0 {
+		t.Errorf("an empty file holds %v", got)
+	}
+	if err := s.Attempts().StoreAttempt(t.Context(), "shop", q, at(1, 1)); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+}
+
+// Whatever a file holds, it is read, and what is read is stored again.
+func FuzzStoredAttempts(f *testing.F) {
+	head := attemptHead("shop", QueueID{Number: 3})
+	var one [attemptSlot]byte
+	encodeAttempt(&one, Attempt{Subscription: SubscriptionID{1}, Incarnation: 2, End: penstock.Token{Lo: 1}, N: 3, Open: true})
+	f.Add(head[:])
+	f.Add(append(head[:], one[:]...))
+	f.Add(append(append(head[:], make([]byte, attemptSlot)...), one[:]...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := vfs.NewMem()
+		s := memStore(t, m)
+		defer s.Close()
+		file, err := m.Create(filepath.Join("store", attemptFileName("shop", QueueID{Number: 3})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.Attempts().LoadAttempts(t.Context(), "shop", QueueID{Number: 3})
+		if err != nil {
+			if !errors.Is(err, penstock.ErrCorrupt) && !errors.Is(err, penstock.ErrUnsupported) {
+				t.Fatalf("%v is neither ErrCorrupt nor ErrUnsupported", err)
+			}
+			return
+		}
+		for _, x := range a {
+			if x.N <= 0 {
+				t.Fatalf("entry %+v", x)
+			}
+		}
+	})
+}
+
+// Attempts are refused where tokens mean nothing to the next process.
+func TestAttemptsNeedAnAdapterThatRewinds(t *testing.T) {
+	q, err := OpenVisibilityQueue(VisibilityConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(Config{Name: "p", Factory: q, Attempts: &spyAttempts{}})
+	var field *penstock.FieldError
+	if !errors.As(err, &field) || field.Field != "Attempts" {
+		t.Errorf("open: %v, want a refusal of Attempts", err)
+	}
+}
