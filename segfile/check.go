@@ -272,6 +272,8 @@ func (k *checker) position(g foundGroup, start, end penstock.Offset, whole bool)
 		k.add(penstock.Warning, file, 0, "cannot be looked at: %v", g.err)
 	case g.err != nil:
 		k.add(penstock.Alarm, file, 0, "the position of group %q cannot be read: %v", g.name, g.err)
+	case g.stored.ahead > 0:
+		k.add(penstock.Alarm, file, 0, "group %q: %v", g.name, g.stored.errAhead()).events(c, g.stored.ahead)
 	case c < start:
 		k.add(penstock.Warning, file, 0, "group %q stands at %d and the first event kept is %d: %d events were passed over", g.name, c, start, start-c).events(c, start)
 	case c <= end || !whole:

@@ -69,7 +69,7 @@ func (c *Cursor) Completed() []uint64 {
 
 // Store records the group's progress: everything below committed is settled,
 // and bit i of completed says that committed+i is too; at most CompletedMax
-// bits. A lower committed offset than before changes nothing; an equal one
+// bits. Bits of events that are not readable yet are not stored. A lower committed offset than before changes nothing; an equal one
 // replaces the completed bits. Concurrent calls share one write.
 //
 // Store returns when the progress is written to the file, and with sync when
@@ -171,6 +171,9 @@ func (c *Cursor) StoreIn(era uint64, committed penstock.Offset, completed []uint
 	}
 	if r := c.p.Readable(); committed > r {
 		return fmt.Errorf("commit %d of group %q in partition %d, which ends at %d: %w", committed, c.group, c.p.id, r, penstock.ErrOffsetOutOfRange)
+	}
+	if r := c.p.Readable(); beyondOf(committed, completed) > r {
+		completed = trimWords(completedBelow(completed, committed, r))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,5 +59,5 @@ func (e *ending) until(f *found) (pos int64, end penstock.Offset) {
 	if known {
 		pos, end = max(pos, f.state.position), max(end, f.state.end)
 	}
-	return pos, end
+	return pos, max(end, e.told)
 }

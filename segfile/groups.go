@@ -178,6 +178,10 @@ func (p *Partition) readCursor(group string) (*slotFile, stored, error) {
 func (p *Partition) checkCursor(group string, s *stored) error {
 	end, start := p.Readable(), p.Earliest()
 	switch {
+	case s.ahead > 0:
+		return &penstock.CorruptError{
+			Topic: p.cfg.Topic, Partition: p.id, File: EscapeName(group) + slotExt, First: s.committed, Last: s.ahead - 1, Cause: s.errAhead(),
+		}
 	case s.committed < start && p.cfg.PassOver:
 		return nil
 	case s.committed < start:

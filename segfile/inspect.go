@@ -215,6 +215,13 @@ func (in *Inspection) lookOnce(f *found) error {
 	if err := in.lookAtGroups(f); err != nil {
 		return err
 	}
+	if f.lost != nil && !refused(f.lost) && len(f.segs) == 0 {
+		end, epoch, err := in.remembered(f)
+		if err != nil {
+			return err
+		}
+		f.state = state{start: end, end: end, epoch: epoch}
+	}
 	p, _, err = in.state(f)
 	if p.seq != f.seq || (err == nil) != (f.lost == nil) {
 		return errMoving

@@ -15,9 +15,10 @@ const tailTries = 4
 type ending struct {
 	scanned
 	rest   behind
-	safe   int64 // position up to which the file is known to be synced
-	damage bool  // what stands at pos had been synced and is bad
-	err    error // why the file cannot be read; pos is where
+	safe   int64           // position up to which the file is known to be synced
+	damage bool            // what stands at pos had been synced and is bad
+	err    error           // why the file cannot be read; pos is where
+	told   penstock.Offset // where a stored position says that the log went to, behind the end; 0 when none does
 }
 
 // known reports whether state.slot tells a place in the segment.
@@ -70,6 +71,7 @@ func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(i
 		}
 		e.safe = max(e.safe, s.durable, e.rest.durable)
 		if s.sealed || !s.damaged(e.rest, e.safe) {
+			e.heed(f, size)
 			return e, nil
 		}
 		if moved && try < lookTries { // the owner goes on; so do we
@@ -79,6 +81,18 @@ func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(i
 			e.damage = true
 			return e, nil
 		}
+	}
+}
+
+// heed takes it for damage when a stored position tells of events behind an end
+// that was found by a scan.
+func (e *ending) heed(f *found, size int64) {
+	if f.known(e.seg) && f.state.clean && f.state.position <= size {
+		return
+	}
+	w := f.witness()
+	if cause := w.contradicts(e.scanned.end); cause != nil {
+		e.damage, e.cause, e.told = true, cause, w.at
 	}
 }
 

@@ -147,7 +147,8 @@ func (r *recovery) readState() error {
 		if _, err := p.cfg.FS.Stat(p.dir); errors.Is(err, fs.ErrNotExist) {
 			return p.corrupt(filepath.Base(p.dir), errNoPartition)
 		}
-		slot, err = createSlot(p.cfg.FS, p.dir, stateName, stateMark, p.owner(), (&state{}).encode())
+		// Without a payload: until the open knows it, the state stays lost.
+		slot, err = createSlot(p.cfg.FS, p.dir, stateName, stateMark, p.owner(), nil)
 		if err == nil {
 			err = p.syncDirectory()
 		}
@@ -204,6 +205,11 @@ func (r *recovery) chain() error {
 	p := r.p
 	if r.lost && len(r.bases) > 0 {
 		p.w.start = r.bases[0]
+	}
+	if r.lost && len(r.bases) == 0 {
+		if err := r.remember(); err != nil {
+			return err
+		}
 	}
 	p.earliest.Store(uint64(p.w.start))
 	for i, base := range r.bases {
@@ -321,78 +327,4 @@ func (r *recovery) openSegment(base penstock.Offset) (*segment, error) {
 	seg := newSegment(p.cfg.FS, p.dir, hdr)
 	seg.found = size
 	return seg, nil
-}
-
-// cursors reads the stored positions and sets those back that a power loss at
-// level written left ahead of the log.
-func (r *recovery) cursors() error {
-	p := r.p
-	dir := filepath.Join(p.dir, groupsDir)
-	names, err := p.cfg.FS.List(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return p.corrupt(groupsDir, errNoGroups)
-	}
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		escaped, ok := strings.CutSuffix(name, slotExt)
-		group, uerr := UnescapeName(escaped)
-		switch {
-		case strings.HasSuffix(name, ".tmp"):
-			if err := p.cfg.FS.Remove(filepath.Join(dir, name)); err != nil {
-				r.note("%v; it is left alone", err)
-			}
-			continue
-		case !ok || uerr != nil:
-			r.note("%s/%s is not the name of a stored position and is left alone", groupsDir, name)
-			continue
-		}
-		if err := r.cursor(group); err != nil {
-			return err
-		}
-	}
-	if len(p.groups) == 0 {
-		return nil
-	}
-	// Also after a clean end: a process may have been killed while it made a
-	// position and nothing else.
-	return p.cfg.FS.SyncDir(dir)
-}
-
-func (r *recovery) cursor(group string) error {
-	p := r.p
-	if p.w.found == nil {
-		p.w.found = map[string]bool{}
-	}
-	slot, s, err := p.readCursor(group)
-	if errors.Is(err, penstock.ErrCorrupt) {
-		// The group is known: it holds everything, and its open reports the damage.
-		r.note("group %q: %v", group, err)
-		p.groups[group] = stored{committed: p.Earliest()}
-		return nil
-	}
-	switch {
-	case err == nil:
-	case refused(err) || errors.Is(err, fs.ErrNotExist):
-		return err
-	default: // a bad sector: it is the trouble of that group, which may open it later (ADR 0006)
-		r.note("group %q: %v", group, err)
-		p.groups[group] = stored{committed: p.Earliest()}
-		return nil
-	}
-	clamped := false
-	if p.fault == nil {
-		clamped, err = s.clamp(slot, p.Readable())
-	}
-	if cerr := slot.file.Close(); err == nil {
-		err = cerr
-	}
-	if clamped {
-		r.report.Clamped = append(r.report.Clamped, group)
-	} else {
-		p.w.found[group] = true
-	}
-	p.groups[group] = s
-	return err
 }

@@ -36,7 +36,8 @@ type Repair struct {
 	// of each is made in quarantine before.
 	Files []string
 	// Groups whose stored positions are changed: those that stand behind Keep are
-	// set back to it, and those that cannot be read begin at the first event.
+	// set back to it, those that have settled events behind it forget that, and
+	// those that cannot be read begin at the first event.
 	Groups []GroupRepair
 	// Strays are files that have the name of a segment and no place in the log.
 	// They are moved to quarantine; no event goes with them.
@@ -268,8 +269,10 @@ func (p *plan) groups() {
 		switch {
 		case g.err != nil:
 			p.Groups = append(p.Groups, GroupRepair{Name: g.name, To: p.start, Err: g.err})
-		case g.stored.committed > p.Keep:
-			p.Groups = append(p.Groups, GroupRepair{Name: g.name, From: g.stored.committed, To: p.Keep})
+		case g.stored.ahead > 0:
+			p.Groups = append(p.Groups, GroupRepair{Name: g.name, From: g.stored.ahead, To: max(p.start, min(g.stored.committed, p.Keep))})
+		case g.stored.beyond() > p.Keep:
+			p.Groups = append(p.Groups, GroupRepair{Name: g.name, From: g.stored.committed, To: min(g.stored.committed, p.Keep)})
 		}
 	}
 }

@@ -142,14 +142,18 @@ func copyFile(to, from vfs.File) error {
 	return to.Sync()
 }
 
-// position gives a group another stored position, in both slots.
+// position gives a group another stored position, in both slots. What is settled
+// above it and stays is kept.
 func (p *plan) position(in *Inspection, g GroupRepair) error {
 	path := filepath.Join(p.f.dir, groupsDir, EscapeName(g.Name)+slotExt)
-	slot, _, err := openSlot(in.fs, path, cursorMark, in.owner(p.f.id))
+	slot, payload, err := openSlot(in.fs, path, cursorMark, in.owner(p.f.id))
 	if slot == nil {
 		return err
 	}
 	s := stored{group: penstock.HashKey(g.Name), committed: g.To, epoch: p.epoch + 1, synced: true, touched: true}
+	if was, werr := decodeStored(payload); g.Err == nil && err == nil && werr == nil && was.committed == g.To {
+		s.completed = trimWords(completedBelow(was.completed, g.To, p.Keep))
+	}
 	for range 2 {
 		if err = slot.write(s.encode(), true); err != nil {
 			break

@@ -92,7 +92,7 @@ type slotFile struct {
 
 // createSlot makes a slot file with its first payload in one step, durable
 // when it returns, except for the sync of the directory, which is the
-// caller's.
+// caller's. Without a payload neither slot is valid.
 func createSlot(fsys vfs.FS, dir, name, mark string, o owner, payload []byte) (*slotFile, error) {
 	tmp := filepath.Join(dir, name+".tmp")
 	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -103,9 +103,12 @@ func createSlot(fsys vfs.FS, dir, name, mark string, o owner, payload []byte) (*
 		return nil, err
 	}
 	s := &slotFile{file: f, mark: mark, owner: o, newest: 1, safe: 1}
-	err = f.Allocate(2 * slotSize)
-	if err == nil {
-		err = s.write(payload, true)
+	if err = f.Allocate(2 * slotSize); err == nil {
+		if payload == nil {
+			err = f.Sync()
+		} else {
+			err = s.write(payload, true)
+		}
 	}
 	if err == nil {
 		err = fsys.Rename(tmp, filepath.Join(dir, name))

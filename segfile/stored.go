@@ -17,7 +17,8 @@ type stored struct {
 	synced    bool  // written at level synced: it can never be ahead of the log
 	used      int64 // when it was stored, Unix nanoseconds; 0 when that is not told
 	completed []uint64
-	touched   bool // stored again after its creation
+	touched   bool            // stored again after its creation
+	ahead     penstock.Offset // it was so far when it was found ahead of the log; 0 when it was not
 }
 
 func (s *stored) encode() []byte {
@@ -33,12 +34,18 @@ func (s *stored) encode() []byte {
 	if s.touched {
 		flags |= 2
 	}
+	if s.ahead > 0 {
+		flags |= 4
+	}
 	b = le.AppendUint32(b, flags)
 	b = le.AppendUint64(b, uint64(s.used))
 	b = le.AppendUint32(b, uint32(len(s.completed)))
 	b = le.AppendUint32(b, 0)
 	for _, w := range s.completed {
 		b = le.AppendUint64(b, w)
+	}
+	if s.ahead > 0 {
+		b = le.AppendUint64(b, uint64(s.ahead))
 	}
 	return b
 }
@@ -58,6 +65,12 @@ func decodeStored(b []byte) (stored, error) {
 	}
 	for i := range int(n) {
 		s.completed = append(s.completed, le.Uint64(b[cursorFixed+8*i:]))
+	}
+	if rest := b[cursorFixed+8*int(n):]; flags&4 != 0 {
+		if len(rest) < 8 {
+			return stored{}, errSlot
+		}
+		s.ahead = penstock.Offset(le.Uint64(rest))
 	}
 	return s, nil
 }

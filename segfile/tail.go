@@ -93,6 +93,9 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	p.w.allocated = size >= seg.hdr.size
 	first.wait()
 	if s.sealed { // nothing can follow a seal; the cut of the file did not reach the disk
+		if lost, err := r.contradicted(&s); lost || err != nil {
+			return err
+		}
 		if err := first.failed(); err != nil {
 			return err
 		}
@@ -104,16 +107,8 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		return r.unreadable(s, err)
 	}
 	safe = max(safe, s.durable, rest.durable)
-	if s.damaged(rest, safe) {
-		last := s.end
-		if rest.frames > 0 {
-			last = max(last, rest.first-1)
-		} else if known && st.end > s.end {
-			last = st.end - 1
-		}
-		r.adopt(s.mark)
-		r.damage(segmentName(seg.hdr.base), s.pos, s.end, last, s.cause)
-		return nil
+	if bad, err := r.spoiled(&s, rest, safe); bad || err != nil {
+		return err
 	}
 	if err := first.failed(); err != nil {
 		return err
@@ -132,6 +127,40 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		}
 	}
 	return r.settle(s, f, size, safe)
+}
+
+// spoiled reports whether what ends the run of frames is damage, and faults the
+// partition then. Nothing is modified.
+func (r *recovery) spoiled(s *scanned, rest behind, safe int64) (bool, error) {
+	if !s.damaged(rest, safe) {
+		return r.contradicted(s)
+	}
+	last := s.end
+	if rest.frames > 0 {
+		last = max(last, rest.first-1)
+	} else if !r.lost && r.st.segment == s.seg.hdr.base && r.st.end > s.end {
+		last = r.st.end - 1
+	}
+	r.adopt(s.mark)
+	r.damage(segmentName(s.seg.hdr.base), s.pos, s.end, last, s.cause)
+	return true, nil
+}
+
+// contradicted reports whether a stored position tells of events behind the end
+// that a scan has found, and faults the partition then. Nothing is modified.
+func (r *recovery) contradicted(s *scanned) (bool, error) {
+	_, f, err := r.told()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	w := f.witness()
+	cause := w.contradicts(s.end)
+	if cause == nil {
+		return false, nil
+	}
+	r.adopt(s.mark)
+	r.damage(segmentName(s.seg.hdr.base), s.pos, s.end, w.at-1, cause)
+	return true, nil
 }
 
 // damaged reports whether what ends the run of frames is damage and no torn
