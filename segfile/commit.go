@@ -216,7 +216,10 @@ func (p *Partition) writeFailed(err error, was mark) error {
 	}
 	p.w.allocated = false
 	p.unmap() // before the file is cut
-	cut := p.w.file.Truncate(was.pos)
+	cut := p.mayBeCut()
+	if cut == nil {
+		cut = p.w.file.Truncate(was.pos)
+	}
 	if cut == nil {
 		cut = p.syncAlone(p.w.file.Sync)
 	}
@@ -260,6 +263,7 @@ func (p *Partition) saveState(clean, sync bool) error {
 	st := state{start: p.w.start, end: m.end, segment: m.end, epoch: p.w.epoch, clean: clean, sealed: m.sealed, rolling: m.rolling}
 	if m.seg != nil {
 		st.segment, st.position = m.seg.hdr.base, m.pos
+		st.whole = p.w.whole && !m.sealed && !clean
 	}
 	return p.w.state.write(st.encode(), sync)
 }

@@ -71,7 +71,7 @@ func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(i
 		}
 		e.safe = max(e.safe, s.durable, e.rest.durable)
 		if s.sealed || !s.damaged(e.rest, e.safe) {
-			e.heed(f, size)
+			in.heed(f, &e, size)
 			return e, nil
 		}
 		if moved && try < lookTries { // the owner goes on; so do we
@@ -86,13 +86,21 @@ func (in *Inspection) end(ctx context.Context, f *found, whole bool, look func(i
 
 // heed takes it for damage when a stored position tells of events behind an end
 // that was found by a scan.
-func (e *ending) heed(f *found, size int64) {
+func (in *Inspection) heed(f *found, e *ending, size int64) {
 	if f.known(e.seg) && f.state.clean && f.state.position <= size {
 		return
 	}
 	w := f.witness()
 	if cause := w.contradicts(e.scanned.end); cause != nil {
 		e.damage, e.cause, e.told = true, cause, w.at
+	}
+	cause := f.state.shorter(f.lost != nil, e.seg, size)
+	if e.damage || e.sealed || cause == nil {
+		return
+	}
+	// Its owner may have cut it since, and has told so before.
+	if _, st, err := in.state(f); err == nil && st.segment == f.state.segment && st.whole {
+		e.damage, e.cause = true, cause
 	}
 }
 

@@ -93,6 +93,7 @@ type writer struct {
 	epoch        uint32
 	begun        bool // the clean mark was cleared in this session
 	allocated    bool // the active file has its full size
+	whole        bool // and that is durable
 	index        []indexEntry
 	maxTime      int64
 	refreshed    int64 // position when state.slot was last written

@@ -92,7 +92,7 @@ func (p *Partition) syncDirectory() error { return p.cfg.FS.SyncDir(p.dir) }
 // begun makes seg the active segment.
 func (p *Partition) begun(seg *segment, f vfs.File) {
 	seg.share(f)
-	p.w.file, p.w.allocated, p.w.index = f, true, nil
+	p.w.file, p.w.allocated, p.w.whole, p.w.index = f, true, true, nil
 	p.w.refreshed = headerSize
 	p.mu.Lock()
 	defer p.mu.Unlock()

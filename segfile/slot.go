@@ -245,6 +245,7 @@ type state struct {
 	rolling  uint32 // rolling checksum of the segment's frames before position
 	clean    bool   // closed cleanly: end and position are the end of the log
 	sealed   bool   // position lies behind a seal frame
+	whole    bool   // the segment's file has its full size, durably, unless it ends with a seal
 }
 
 const stateSize = 48
@@ -265,6 +266,9 @@ func (s *state) encode() []byte {
 	if s.sealed {
 		flags |= 2
 	}
+	if s.whole {
+		flags |= 4
+	}
 	return le.AppendUint64(b, flags)
 }
 
@@ -277,7 +281,7 @@ func decodeState(b []byte) (state, error) {
 		start: penstock.Offset(le.Uint64(b)), end: penstock.Offset(le.Uint64(b[8:])),
 		segment: penstock.Offset(le.Uint64(b[16:])), position: int64(le.Uint64(b[24:])),
 		epoch: le.Uint32(b[32:]), rolling: le.Uint32(b[36:]),
-		clean: le.Uint64(b[40:])&1 != 0, sealed: le.Uint64(b[40:])&2 != 0,
+		clean: le.Uint64(b[40:])&1 != 0, sealed: le.Uint64(b[40:])&2 != 0, whole: le.Uint64(b[40:])&4 != 0,
 	}
 	if s.start > s.end || s.segment > s.end || s.position < 0 {
 		return state{}, errSlot

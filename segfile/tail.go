@@ -69,6 +69,7 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	if known && st.clean && st.position <= size {
 		r.report.Clean = true
 		p.w.allocated = size >= seg.hdr.size
+		p.w.whole = p.w.allocated
 		r.adopt(mark{seg: seg, pos: st.position, end: st.end, rolling: st.rolling, sealed: st.sealed})
 		return nil
 	}
@@ -107,12 +108,13 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		return r.unreadable(s, err)
 	}
 	safe = max(safe, s.durable, rest.durable)
-	if bad, err := r.spoiled(&s, rest, safe); bad || err != nil {
+	if bad, err := r.spoiled(&s, rest, size, safe); bad || err != nil {
 		return err
 	}
 	if err := first.failed(); err != nil {
 		return err
 	}
+	p.w.whole = p.w.allocated // it was synced
 	if rest.last > s.pos {
 		switch err := r.cut(s, rest, f); {
 		case errors.Is(err, vfs.ErrNoSpace):
@@ -131,9 +133,14 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 
 // spoiled reports whether what ends the run of frames is damage, and faults the
 // partition then. Nothing is modified.
-func (r *recovery) spoiled(s *scanned, rest behind, safe int64) (bool, error) {
+func (r *recovery) spoiled(s *scanned, rest behind, size, safe int64) (bool, error) {
 	if !s.damaged(rest, safe) {
-		return r.contradicted(s)
+		if bad, err := r.contradicted(s); bad || err != nil {
+			return bad, err
+		}
+		if s.cause = r.st.shorter(r.lost, s.seg, size); s.cause == nil {
+			return false, nil
+		}
 	}
 	last := s.end
 	if rest.frames > 0 {
@@ -199,6 +206,9 @@ func (r *recovery) endThere(s scanned, f vfs.File, size, safe int64) error {
 	}
 	cut := s.sealed && size > s.pos
 	if cut {
+		if err := r.mayBeCut(); err != nil {
+			return err
+		}
 		if err := f.Truncate(s.pos); err != nil {
 			return err
 		}
@@ -256,11 +266,18 @@ func (r *recovery) cut(s scanned, rest behind, f vfs.File) error {
 		return err
 	}
 	r.report.CutBytes, r.report.CutFrames, r.report.Quarantine = penstock.Bytes(rest.last-s.pos), rest.frames, name
+	if err := r.mayBeCut(); err != nil {
+		return err
+	}
 	if err := f.Truncate(s.pos); err != nil {
 		return err
 	}
 	p.w.allocated = f.Allocate(s.seg.hdr.size) == nil // else: tried again by the first append, which reports it
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	p.w.whole = p.w.allocated
+	return nil
 }
 
 // quarantine copies the torn tail to a file of its own and returns its name.
