@@ -19,7 +19,7 @@ func (r *run) beginDrain() <-chan struct{} {
 			r.uncertain = true // even if it ends meanwhile (OR-139)
 		}
 	}
-	if r.pumping.wait != nil {
+	if r.pumping.waiting {
 		r.endWait()
 	}
 	return drained
@@ -33,9 +33,10 @@ const busyNamed = 10
 // stays before them. A receiver that does not return is shut down when it does.
 func (r *run) abandon() {
 	if r.withReceiver {
-		since := since(time.Now(), r.receiverSince)
-		r.leaveBehind(fmt.Sprintf("receiver of queue %s (%s) for %s", r.queue, r.call(), since))
-		r.log.Error("receiver left behind; it has not returned although its context has ended", r.fields("call", r.call(), "for", since)...)
+		call, from := r.call()
+		since := since(time.Now(), from)
+		r.leaveBehind(fmt.Sprintf("receiver of queue %s (%s) for %s", r.queue, call, since))
+		r.log.Error("receiver left behind; it has not returned although its context has ended", r.fields("call", call, "for", since)...)
 	}
 	for e := range r.busy {
 		for _, sub := range e.subs {
@@ -68,11 +69,11 @@ func (r *run) finish() {
 	}
 	close(r.parted)
 	r.step("work ended")
-	mark := r.reportProgress(true)
+	mark, marked := r.reportProgress(true)
 	r.purge()
 	r.closeAllCursors()
 	r.step("cursors closed")
-	r.endReceiver(receiverJob{done: r.pumping.purged, mark: mark})
+	r.endReceiver(receiverJob{done: r.pumping.purged, mark: mark, marked: marked})
 	r.unregisterAll()
 	r.stats = r.snapshotAtEnd()
 	clear(r.streams)
@@ -138,29 +139,29 @@ func (s *subscription) outstanding() *delivery {
 }
 
 // reportProgress gives the progress to the cache and returns the checkpoint to
-// store, nil for none. Unless it is the last one, nothing is said twice.
-func (r *run) reportProgress(last bool) *penstock.Token {
-	r.pumping.unreported, r.pumping.force, r.pumping.computed = 0, false, time.Now()
+// store, if there is one. Unless it is the last one, nothing is said twice.
+func (r *run) reportProgress(last bool) (mark penstock.Token, moved bool) {
+	now := time.Now()
+	r.pumping.unreported, r.pumping.force, r.pumping.computed = 0, false, now
 	p := computeProgress(r.view())
 	if !p.certain {
-		return nil
+		return penstock.Token{}, false
 	}
 	if last || p != r.reported {
 		r.reported = p
 		var at *penstock.Token
 		if p.bound {
-			at = &p.at
+			at = &r.reported.at
 		}
-		r.cache.Progress(at, time.Now())
+		r.cache.Progress(at, now)
 		r.step("progress")
 	}
 	if r.marks == nil || !r.hasRead || r.hasMarked && p.at.Compare(r.marked) <= 0 {
-		return nil
+		return penstock.Token{}, false
 	}
 	r.marked, r.hasMarked = p.at, true
 	r.raiseFloor(p.at)
-	mark := p.at
-	return &mark
+	return p.at, true
 }
 
 func (r *run) closeAllCursors() {

@@ -60,8 +60,8 @@ func (r *run) endReceiver(job receiverJob) {
 	if r.withReceiver {
 		after = r.crew.all.drained
 	}
-	if len(job.done) > 0 || job.mark != nil {
-		after = r.parting(after, "receiver (last report)", func(ctx context.Context) error { r.report(ctx, job); return nil })
+	if job.reports() {
+		after = r.parting(after, "receiver (last report)", func(ctx context.Context) error { r.report(ctx, &job); return nil })
 	}
 	if r.parting(after, "receiver (Shutdown)", r.receiver.Shutdown) == nil {
 		r.step("receiver shut down")

@@ -25,7 +25,9 @@ type pumpState struct {
 	purged     []Container   // dropped from the cache, to be reported
 	backlog    []Container   // read, but not yet added: more than was asked for
 
-	wait       context.CancelFunc // ends the receiver's Wait; nil when none runs
+	waiting    bool               // the receiver waits for data, or reads what has come
+	wait       context.Context    // of its Wait; used again until it has ended
+	endWait    context.CancelFunc // ends it
 	waitFailed bool               // the last Wait failed, or ended without data: leave it to the poll
 }
 
@@ -50,18 +52,24 @@ func (r *run) startPump(result chan<- bool) {
 		r.tellJoined(false)
 		return
 	}
-	if p.wait != nil { // Read must not overlap Wait: end the wait first
+	if p.waiting { // Read must not overlap Wait: end the wait first
 		p.again = true
 		r.endWait()
 		return
 	}
 	r.latch.enter() // not draining, so never refused
-	p.active, p.hadData, p.failures, p.stalled, p.freed = true, false, 0, false, false
-	r.resumeRetained()
-	r.handOver()
+	r.pumpBegins()
 	if r.initDone {
 		r.pumpAfterInit()
 	}
+}
+
+// pumpBegins makes the pump active; it has a place in the latch.
+func (r *run) pumpBegins() {
+	p := &r.pumping
+	p.active, p.hadData, p.failures, p.stalled, p.freed = true, false, 0, false, false
+	r.resumeRetained()
+	r.handOver()
 }
 
 // pumpAfterInit goes on when the receiver's Init has ended. A failed one costs
@@ -76,22 +84,6 @@ func (r *run) pumpAfterInit() {
 	r.pumpOnce(0)
 }
 
-// receiverJob is one turn with the receiver, in this order.
-type receiverJob struct {
-	done  []Container     // to report as delivered
-	mark  *penstock.Token // the checkpoint; nil when it has not moved
-	delay time.Duration   // before the read
-	limit int             // to read; 0 for nothing
-}
-
-// call names what the receiver does in the turn, most of the time.
-func (j *receiverJob) call() string {
-	if j.limit == 0 {
-		return "report"
-	}
-	return "Read"
-}
-
 // pumpOnce is one read in the order of OR-49: progress, sweep, purge and
 // report, then read as much as the cache has room for.
 func (r *run) pumpOnce(delay time.Duration) {
@@ -103,29 +95,36 @@ func (r *run) pumpOnce(delay time.Duration) {
 	job := receiverJob{delay: delay}
 	polled := r.pumping.force
 	if r.progressDue() {
-		job.mark = r.reportProgress(false)
+		job.mark, job.marked = r.reportProgress(false)
 	}
-	if mark := r.marked; polled && job.mark == nil && r.hasMarked {
-		job.mark = &mark // again, for a checkpointer that holds back
+	if polled && !job.marked && r.hasMarked {
+		job.mark, job.marked = r.marked, true // again, for a checkpointer that holds back
 	}
 	r.purge()
 	job.done, r.pumping.purged = r.pumping.purged, nil
 	if len(r.pumping.backlog) > 0 {
 		r.take(nil)
 	}
-	if len(r.pumping.backlog) == 0 && len(r.refusals.waiting) == 0 && !r.cache.UnderPressure() {
-		job.limit = r.room()
-	}
+	job.limit = r.readable()
 	r.pumping.stalled = job.limit == 0
-	if job.limit == 0 && job.mark == nil && len(job.done) == 0 {
+	if job.limit == 0 && !job.reports() {
 		r.endPump()
 		return
 	}
 	r.runJob(job)
 }
 
-// room returns how many containers may be read now; a number below -1 is a
-// fault of the cache (OR-47).
+// readable returns how many containers may be read now: as many as the cache has
+// room for, and none while what was read before is not in it.
+func (r *run) readable() int {
+	if len(r.pumping.backlog) == 0 && len(r.refusals.waiting) == 0 && !r.cache.UnderPressure() {
+		return r.room()
+	}
+	return 0
+}
+
+// room returns how many containers the cache has room for; a number below -1 is
+// a fault of the cache (OR-47).
 func (r *run) room() int {
 	n := r.cache.MaxAdd()
 	if n < -1 {
@@ -156,56 +155,33 @@ func (r *run) progressDue() bool {
 	return p.force || len(r.busy) <= 8*p.unreported || time.Since(p.computed) >= r.poll
 }
 
+// runJob gives the receiver to a worker for a turn.
 func (r *run) runJob(job receiverJob) {
-	var got []Container
-	unknown, recovered := r.refusals.unknown != nil, false
 	r.withReceiver = true
 	r.calling(job.call(), time.Now().Add(job.delay))
-	r.spawn("receiver", func(ctx context.Context) error {
-		r.report(ctx, job)
-		if job.limit == 0 {
-			return nil
-		}
-		if err := sleep(ctx, job.delay, r.drain); err != nil {
-			return err
-		}
-		var err error
-		if unknown {
-			r.within.Store(&callRecover)
-			if recovered, err = r.recoverFirst(ctx); err != nil {
-				return fmt.Errorf("recover: %w", err)
-			}
-		}
-		r.within.Store(&callRead)
-		got, err = r.receiver.Read(ctx, job.limit)
-		return err
-	}, func(err error) {
-		r.readOutcome(recovered, err)
-		r.jobEnded(job, got, err)
-	})
+	r.job = receiverTask{job: job, unknown: r.refusals.unknown != nil}
+	r.start(&r.job)
 }
 
 // report gives finished containers and the checkpoint to the receiver. It runs
 // on a worker; errors are logged: the queue delivers again (OR-51).
-func (r *run) report(ctx context.Context, job receiverJob) {
+func (r *run) report(ctx context.Context, job *receiverJob) {
 	if len(job.done) > 0 {
 		r.within.Store(&callDelivered)
 		if err := r.receiver.Delivered(ctx, job.done); err != nil {
 			r.log.Warn("containers not acknowledged; the queue will deliver them again", r.fields("containers", len(job.done), "err", err)...)
 		}
 	}
-	if job.mark != nil {
+	if job.marked {
 		r.within.Store(&callUpdate)
-		if err := r.marks.Update(ctx, *job.mark, time.Now()); err != nil {
+		if err := r.marks.Update(ctx, job.mark, time.Now()); err != nil {
 			r.log.Warn("checkpoint not stored", r.fields("token", job.mark.String(), "err", err)...)
 		}
 	}
 }
 
-func (r *run) jobEnded(job receiverJob, got []Container, err error) {
+func (r *run) jobEnded(job *receiverJob, got []Container, err error) {
 	p := &r.pumping
-	r.withReceiver = false
-	r.calling("", time.Time{})
 	switch {
 	case job.limit == 0 || errors.Is(err, errStopped):
 		if job.limit == 0 && err != nil { // a panic: reports have no error

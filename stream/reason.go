@@ -41,15 +41,15 @@ func (r *run) quietReason(now time.Time) (Condition, string) {
 	if n := len(r.pumping.backlog); n > 0 {
 		return ConditionFull, fmt.Sprintf("%d containers wait for room in the cache", n)
 	}
-	if call := r.call(); call != "" && now.Sub(r.receiverSince) >= busyAfter {
-		return atWork(now, r.receiverSince, ConditionBusy), fmt.Sprintf("the receiver's %s has not returned for %s", call, since(now, r.receiverSince))
+	if call, from := r.call(); call != "" && now.Sub(from) >= busyAfter {
+		return atWork(now, from, ConditionBusy), fmt.Sprintf("the receiver's %s has not returned for %s", call, since(now, from))
 	}
 	return ConditionIdle, ""
 }
 
 // calling notes that the receiver is called, from a time on; "" that it is not.
 // Its Wait is noted when it was asked to return: before, it returns when it
-// likes.
+// likes, unless it has, and what has come is being read.
 func (r *run) calling(what string, from time.Time) {
 	r.receiverCall, r.receiverSince = what, from
 	r.within.Store(nil)
@@ -58,13 +58,17 @@ func (r *run) calling(what string, from time.Time) {
 // Methods of a receiver that one turn with it may call.
 var callDelivered, callUpdate, callRecover, callRead = "Delivered", "Update", "Recover", "Read"
 
-// call names the method that the receiver is at, as far as that is known; "" for
-// none.
-func (r *run) call() string {
-	if in := r.within.Load(); in != nil && r.receiverCall != "" {
-		return *in
+// call names the method that the receiver is at, as far as that is known, and
+// since when; "" for none. A Read that follows a Wait is noted by its worker.
+func (r *run) call() (what string, since time.Time) {
+	in := r.within.Load()
+	switch {
+	case in == nil:
+		return r.receiverCall, r.receiverSince
+	case r.receiverCall == "":
+		return *in, time.Unix(0, r.readSince.Load())
 	}
-	return r.receiverCall
+	return *in, r.receiverSince
 }
 
 // since rounds for reading.

@@ -67,6 +67,8 @@ type run struct {
 	receiverCall  string                 // what the receiver was called for; "" for nothing, or for a Wait that may go on
 	receiverSince time.Time              // when
 	within        atomic.Pointer[string] // the method of that turn; set by the worker, safe for concurrent use
+	readSince     atomic.Int64           // when a Wait was followed by a Read, in Unix nanoseconds; like within
+	job           receiverTask           // the turn with the receiver
 
 	readErr    error     // of the last read; nil when it succeeded
 	readFailed time.Time // of the first one in a row

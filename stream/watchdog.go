@@ -63,7 +63,10 @@ type call struct {
 // because the agent has ended by itself.
 func (a *agent) listen(r *run, limit time.Duration, ended, unwatch <-chan struct{}) (over, byItself bool) {
 	asked, answer := time.Now(), make(chan call, 1)
-	question := func() { answer <- call{r.call(), r.receiverSince} }
+	question := func() {
+		what, since := r.call()
+		answer <- call{what, since}
+	}
 	mail, late := r.mail, time.NewTimer(limit)
 	defer late.Stop()
 	for {

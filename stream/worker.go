@@ -172,7 +172,9 @@ func (w *worker) do(t task) {
 			w.run.callWorker() // for what it brought about, should this one end
 		}
 	}()
-	x.err = sound(t.where(), t.do(w.run.ctx, w))
+	if x.err = t.do(w.run.ctx, w); x.err != nil {
+		x.err = sound(t.where(), x.err)
+	}
 	finished = true
 	w.run.bring(x)
 }
