@@ -153,7 +153,7 @@ func (p *Provider) bind(b *binding) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Load() {
 		return penstock.ErrClosed
 	}
 	if p.running {

@@ -6,6 +6,15 @@ import (
 	"github.com/penstock/penstock"
 )
 
+// copies reports whether a cache keeps nothing of the slice that it is given.
+func copies(c Cache) bool {
+	switch c.(type) {
+	case *SimpleCache, *LogCache:
+		return true
+	}
+	return false
+}
+
 // Cache keeps the containers of one queue between the read and the slowest
 // delivery. It belongs to one run of an agent, which calls it and its cursors
 // from one goroutine; it must not block. Its capacity is not durability: what

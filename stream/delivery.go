@@ -126,12 +126,23 @@ func (r *run) newDelivery(sub *subscription) (d *delivery) {
 }
 
 // itemsKept bounds the memory of items, and of containers, that a delivery
-// keeps for its next use.
-const itemsKept = 4096
+// keeps for its next use. Of those with more than a few of either fewer are kept.
+const (
+	itemsKept = 4096
+	fewItems  = 16
+)
+
+// spareMax is how many deliveries without much memory a run keeps: what is read
+// at once may begin as many as it has streams.
+const spareMax = 512
 
 // reuse takes a delivery that is over: nothing refers to it any more.
 func (r *run) reuse(d *delivery) {
-	if len(r.spare) == idleMax || cap(d.items) > itemsKept || cap(d.batch) > itemsKept {
+	limit := spareMax
+	if cap(d.items) > fewItems || cap(d.batch) > fewItems {
+		limit = idleMax
+	}
+	if len(r.spare) >= limit || cap(d.items) > itemsKept || cap(d.batch) > itemsKept {
 		return
 	}
 	items, batch := d.items[:cap(d.items)], d.batch

@@ -14,7 +14,7 @@ func (r *run) beginDrain() <-chan struct{} {
 	r.draining = true
 	r.step("admission closed")
 	drained := r.latch.close()
-	for e := range r.busy {
+	for _, e := range r.busy.list {
 		if e.state == registering || e.state == leaving && e.pin != nil {
 			r.uncertain = true // even if it ends meanwhile (OR-139)
 		}
@@ -38,7 +38,7 @@ func (r *run) abandon() {
 		r.leaveBehind(fmt.Sprintf("receiver of queue %s (%s) for %s", r.queue, call, since))
 		r.log.Error("receiver left behind; it has not returned although its context has ended", r.fields("call", call, "for", since)...)
 	}
-	for e := range r.busy {
+	for _, e := range r.busy.list {
 		for _, sub := range e.subs {
 			d := sub.inFlight
 			if d == nil || !d.current() && !d.redo {
@@ -77,7 +77,7 @@ func (r *run) finish() {
 	r.unregisterAll()
 	r.stats = r.snapshotAtEnd()
 	clear(r.streams)
-	clear(r.busy)
+	r.busy.clear()
 	clear(r.retained)
 	r.cache, r.pumping.backlog = nil, nil
 	if r.left > 0 || r.abandoned || len(r.behind) > 0 {
@@ -96,11 +96,14 @@ func (r *run) leftBy() error {
 }
 
 // view takes the snapshot that progress is computed from. Streams whose every
-// subscription has caught up leave the busy set.
+// subscription has caught up leave the busy set. It is valid until the next one.
 func (r *run) view() progressView {
 	v := progressView{uncertain: r.uncertain || r.refusals.uncertain(), read: r.read, hasRead: r.hasRead, quiet: r.subs > 0}
-	for e := range r.busy {
-		s := streamView{registering: e.state == registering || e.state == leaving && e.pin != nil}
+	n := 0
+	for i := r.busy.len() - 1; i >= 0; i-- {
+		e := r.busy.list[i]
+		s := r.seen.next(n)
+		s.registering = e.state == registering || e.state == leaving && e.pin != nil
 		quiet := !s.registering
 		for _, sub := range e.subs {
 			w := sub.view()
@@ -108,10 +111,14 @@ func (r *run) view() progressView {
 			quiet = quiet && w.registered && !w.unresolved && w.caughtUp
 		}
 		if quiet {
-			delete(r.busy, e)
+			r.busy.remove(e)
 			continue
 		}
-		v.streams = append(v.streams, s)
+		n++
+	}
+	v.streams = r.seen.streams[:n]
+	if n > snapshotKept {
+		r.seen.streams = nil
 	}
 	return v
 }

@@ -110,7 +110,7 @@ func (r *run) reposition(sub *subscription, at Position) error {
 		sub.pin.Close()
 		sub.pin = nil
 	}
-	r.busy[sub.entry] = struct{}{}
+	r.busy.add(sub.entry)
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (e *streamEntry) backlog() (b backlog) {
 // event counts once, however many subscriptions it waits for. It runs on the
 // loop; its cost grows with the number of busy streams.
 func (r *run) backlog() (b backlog) {
-	for e := range r.busy {
+	for _, e := range r.busy.list {
 		s := e.backlog()
 		n := b.events + s.events
 		b.worst(s)

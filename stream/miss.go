@@ -69,7 +69,7 @@ func (r *run) moveOn(sub *subscription, at Position, unresolved bool) {
 	sub.cursor.Close()
 	sub.cursor = next
 	sub.unresolved, sub.missed, sub.moved = unresolved, nil, true
-	r.busy[sub.entry] = struct{}{}
+	r.busy.add(sub.entry)
 	r.deliver(sub)
 }
 

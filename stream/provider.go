@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/penstock/penstock"
 )
@@ -33,7 +34,7 @@ type Provider struct {
 	consumers map[consumerKey]*attachment
 	bindings  []*binding // by name
 	running   bool
-	closed    bool
+	closed    atomic.Bool // set under mu
 }
 
 // Open makes the parts of a provider and connects its adapter. Publishing and
@@ -95,9 +96,9 @@ func (p *Provider) Name() string { return p.config.Name }
 // adapter that can only be written to has nothing to run: Run waits for ctx.
 func (p *Provider) Run(ctx context.Context) error {
 	p.mu.Lock()
-	if p.closed || p.running {
+	if p.closed.Load() || p.running {
 		err := penstock.ErrExists
-		if p.closed {
+		if p.closed.Load() {
 			err = penstock.ErrClosed
 		}
 		p.mu.Unlock()
@@ -122,8 +123,7 @@ func (p *Provider) Close() error {
 		p.mu.Unlock()
 		return fmt.Errorf("stream: close provider %q: it is running: %w", p.config.Name, penstock.ErrExists)
 	}
-	was := p.closed
-	p.closed = true
+	was := p.closed.Swap(true)
 	p.mu.Unlock()
 	if was {
 		return nil
@@ -148,10 +148,7 @@ func (p *Provider) enqueue(ctx context.Context, c Container) error {
 	if p.adapter.Direction() == ReadOnly {
 		return &unsupportedError{what: fmt.Sprintf("provider %q is read-only", p.config.Name)}
 	}
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if closed {
+	if p.closed.Load() {
 		return fmt.Errorf("provider %q: %w", p.config.Name, penstock.ErrClosed)
 	}
 	return p.adapter.Enqueue(ctx, c)
@@ -236,7 +233,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	}
 	defer leave()
 	p.mu.Lock()
-	if p.closed {
+	if p.closed.Load() {
 		p.mu.Unlock()
 		return fmt.Errorf("provider %q: %w", p.config.Name, penstock.ErrClosed)
 	}

@@ -135,7 +135,7 @@ func (r *run) room() int {
 
 // purge drops what the cache lets go; the next turn reports it.
 func (r *run) purge() {
-	if c, ok := r.cache.(*SimpleCache); ok && r.unasked {
+	if c, ok := r.cache.(*SimpleCache); ok && r.own != nil {
 		if _, newest, any := c.purge(false); any {
 			r.raiseFloor(newest)
 		}
@@ -152,7 +152,7 @@ func (r *run) purge() {
 // number of busy streams, in proportion to the deliveries that ended.
 func (r *run) progressDue() bool {
 	p := &r.pumping
-	return p.force || len(r.busy) <= 8*p.unreported || time.Since(p.computed) >= r.poll
+	return p.force || r.busy.len() <= 8*p.unreported || time.Since(p.computed) >= r.poll
 }
 
 // runJob gives the receiver to a worker for a turn.
@@ -216,7 +216,20 @@ func (r *run) jobEnded(job *receiverJob, got []Container, err error) {
 		r.readErr = nil
 		p.failures, p.hadData = 0, true
 		r.take(got)
+		r.haveTaken(got)
 		r.pumpOnce(0)
+	}
+}
+
+// haveTaken lets the memory of what was read be used again, unless it is still
+// needed.
+func (r *run) haveTaken(got []Container) {
+	switch {
+	case r.own == nil || !r.own.again:
+	case len(r.pumping.backlog) > 0:
+		r.own.kept = nil
+	default:
+		clear(got)
 	}
 }
 

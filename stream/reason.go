@@ -123,7 +123,7 @@ func (r *run) slowest() *holder {
 			found = &h
 		}
 	}
-	for e := range r.busy {
+	for _, e := range r.busy.list {
 		if e.waits() {
 			look(holder{entry: e})
 		}

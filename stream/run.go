@@ -31,10 +31,10 @@ type run struct {
 	*agent
 	cache    Cache
 	receiver Receiver
-	unasked  bool         // the receiver needs no report of what was delivered
-	marks    Checkpointer // nil when the queue is not read by position
+	own      *topicReceiver // the receiver, if it is of this package: it needs no report of what was delivered
+	marks    Checkpointer   // nil when the queue is not read by position
 
-	turn     turn          // who may touch the fields below; safe for concurrent use
+	turn     *turn         // who may touch the fields below; safe for concurrent use
 	mail     chan func()   // notices and questions; taken by loop
 	drain    chan struct{} // closed by beginStop; closing is safe for concurrent use
 	stopOnce *sync.Once
@@ -50,10 +50,11 @@ type run struct {
 	latch      *latch
 	draining   bool
 	streams    map[penstock.StreamID]*streamEntry
-	woken      []*streamEntry            // memory of wake
-	busy       map[*streamEntry]struct{} // streams that may hold progress back
-	subs       int                       // attached subscriptions
-	delivering int                       // deliveries in flight
+	woken      []*streamEntry // memory of wake
+	busy       busySet        // streams that may hold progress back
+	seen       snapshot       // memory of view
+	subs       int            // attached subscriptions
+	delivering int            // deliveries in flight
 	nextSub    uint64
 	pumping    pumpState
 	retained   map[*subscription]struct{} // deliveries and handshakes to try again at the next poll
@@ -90,7 +91,7 @@ type run struct {
 	behind    []string // some of it, and of what the end has called, by name
 
 	stats QueueStats
-	spare []*delivery // to be used again; at most idleMax
+	spare []*delivery // to be used again; at most spareMax
 	crew  crew        // does the work; safe for concurrent use
 }
 
@@ -104,11 +105,12 @@ func newRun(ctx context.Context, a *agent, c Cache, rec Receiver, marks Checkpoi
 		latch:    newLatch(),
 		crew:     crew{all: newLatch()},
 		streams:  map[penstock.StreamID]*streamEntry{},
-		busy:     map[*streamEntry]struct{}{},
 		retained: map[*subscription]struct{}{},
 		lastTick: time.Now(),
 	}
-	_, r.unasked = rec.(*topicReceiver)
+	if r.own, _ = rec.(*topicReceiver); r.own != nil {
+		r.own.again = copies(c)
+	}
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // values of Run's context reach the handlers
 	return r
 }

@@ -72,7 +72,7 @@ type QueueStats struct {
 func (r *run) snapshot() QueueStats {
 	s := r.stats
 	s.Queue, s.Running = r.queue, true
-	s.Streams, s.Subscriptions, s.Busy = len(r.streams), r.subs, len(r.busy)
+	s.Streams, s.Subscriptions, s.Busy = len(r.streams), r.subs, r.busy.len()
 	if r.cache != nil {
 		s.Cached, s.UnderPressure = r.cache.Len(), r.cache.UnderPressure()
 	}

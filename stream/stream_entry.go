@@ -28,6 +28,7 @@ type streamEntry struct {
 	activity time.Time
 	newest   penstock.Token // of its container read last
 	taken    time.Time      // when the queue took that one in; zero when it does not say
+	busy     int            // place in the run's busy set, from 1; 0 when it is not in it
 }
 
 type entryState uint8
@@ -84,7 +85,7 @@ func (r *run) enlist(id penstock.StreamID, first penstock.Token, now time.Time) 
 func (r *run) register(e *streamEntry, first penstock.Token, now time.Time) {
 	e.state, e.trigger, e.activity = registering, first, now
 	e.pin = r.open(e.id, Position{Kind: PositionAt, Token: first})
-	r.busy[e] = struct{}{}
+	r.busy.add(e)
 	if r.latch.enter() {
 		r.tryRegister(e, 0)
 	}
@@ -202,7 +203,7 @@ func (r *run) releasePin(e *streamEntry) {
 // refresh tells a known stream of new containers.
 func (r *run) refresh(e *streamEntry, first penstock.Token, now time.Time) {
 	e.activity = now
-	r.busy[e] = struct{}{}
+	r.busy.add(e)
 	if e.state == leaving && e.pin == nil {
 		// It comes back while it is being unregistered: hold the containers,
 		// register when that has ended.
@@ -301,7 +302,7 @@ func (r *run) attach(e *streamEntry, rec SubscriptionRecord, at Position) *subsc
 	i, _ := r.lookup(e, rec.Name)
 	e.subs = slices.Insert(e.subs, i, sub)
 	r.subs++
-	r.busy[e] = struct{}{}
+	r.busy.add(e)
 	r.tellOf(sub, SubscriptionAdded, Diagnostic{})
 	return sub
 }
@@ -350,7 +351,7 @@ func (r *run) drop(e *streamEntry) {
 		}
 		if e.pin == nil {
 			delete(r.streams, e.id)
-			delete(r.busy, e)
+			r.busy.remove(e)
 			return
 		}
 		if r.draining {

@@ -75,7 +75,7 @@ func (r *run) announcedAgain(sub *subscription, rec SubscriptionRecord) {
 // requestHandshake starts a handshake that supersedes every earlier one
 // (OR-78).
 func (r *run) requestHandshake(sub *subscription) {
-	r.busy[sub.entry] = struct{}{}
+	r.busy.add(sub.entry)
 	r.requests++
 	sub.request = r.requests
 	sub.unresolved = true

@@ -152,6 +152,9 @@ type topicReceiver struct {
 	reader    *queue.Reader[Container] // nil until a reader could be opened
 	next      penstock.Offset          // to commit up to
 	committed time.Time
+
+	again bool        // who reads is done with what was read before it reads again
+	kept  []Container // memory of Read, for the next one
 }
 
 // commitEvery is the longest time that a commit is held back.
@@ -184,12 +187,24 @@ func (r *topicReceiver) Read(_ context.Context, limit int) ([]Container, error) 
 	if err != nil || !ok {
 		return nil, err
 	}
-	out := make([]Container, b.Len())
+	out := r.memory(b.Len())
 	for i, c := range b.All() {
 		c.Token, c.Time = b.Token(i), b.Time(i)
 		out[i] = c
 	}
 	return out, nil
+}
+
+// memory is room for so many containers.
+func (r *topicReceiver) memory(n int) []Container {
+	if !r.again {
+		return make([]Container, n)
+	}
+	if cap(r.kept) < n {
+		r.kept = make([]Container, n)
+	}
+	r.kept = r.kept[:n]
+	return r.kept
 }
 
 func (r *topicReceiver) Wait(ctx context.Context) error {

@@ -14,12 +14,13 @@ import (
 // ends and the next one need no other goroutine (ADR 0081). A worker that finds
 // the turn held leaves its result with the holder and does not wait for it.
 //
-// Invariants: the token is in free exactly while nobody holds the turn; a result
-// in waiting is applied by the present holder, by the next one, or, when the
-// holder has work of its own, by the loop, whom it calls; once broken is closed
-// the turn is never given back.
+// Invariants: state is turnFree exactly while nobody holds the turn, and
+// turnWanted only while the loop waits for it; a result in waiting is applied by
+// the present holder, by the next one, or, when the holder has work of its own,
+// by the loop, whom it calls; once broken is closed the turn is never given back.
 type turn struct {
-	free   chan struct{} // of capacity 1
+	state  atomic.Int32
+	grant  chan struct{} // of capacity 1: to the loop, which holds it then
 	call   chan struct{} // of capacity 1: results wait, and the loop is to apply them
 	broken chan struct{} // closed when the goroutine that held the turn failed
 	err    error         // why; read it after broken
@@ -35,28 +36,45 @@ type result struct {
 	err  error
 }
 
-func newTurn() turn {
-	return turn{free: make(chan struct{}, 1), call: make(chan struct{}, 1), broken: make(chan struct{})}
+// Of a turn.
+const (
+	turnHeld   int32 = iota
+	turnWanted       // held, and the loop waits
+	turnFree
+)
+
+// newTurn is one that the caller holds.
+func newTurn() *turn {
+	return &turn{grant: make(chan struct{}, 1), call: make(chan struct{}, 1), broken: make(chan struct{})}
 }
 
 // take waits for the turn; false when it will never come, because its holder
-// has failed.
+// has failed. Only the loop waits.
 func (t *turn) take() bool {
-	select {
-	case <-t.free:
-		return true
-	case <-t.broken:
-		return false
+	for !t.tryTake() {
+		if !t.state.CompareAndSwap(turnHeld, turnWanted) {
+			continue // it became free
+		}
+		select {
+		case <-t.grant:
+			return true
+		case <-t.broken:
+			return false
+		}
 	}
+	return true
 }
 
 // tryTake takes the turn if nobody holds it.
 func (t *turn) tryTake() bool {
-	select {
-	case <-t.free:
-		return true
-	default:
-		return false
+	return t.state.Load() == turnFree && t.state.CompareAndSwap(turnFree, turnHeld)
+}
+
+// give gives it back, to the loop if that waits.
+func (t *turn) give() {
+	if !t.state.CompareAndSwap(turnHeld, turnFree) {
+		t.state.Store(turnHeld)
+		t.grant <- struct{}{} // does not wait: one waits, once
 	}
 }
 
@@ -100,7 +118,7 @@ func (r *run) giveTurn() {
 			case r.turn.call <- struct{}{}:
 			default:
 			}
-			r.turn.free <- struct{}{}
+			r.turn.give()
 			return
 		}
 		if x, ok := r.turn.next(); ok {
@@ -108,7 +126,7 @@ func (r *run) giveTurn() {
 			x.task.done(r, x.err)
 			continue
 		}
-		r.turn.free <- struct{}{}
+		r.turn.give()
 		if r.turn.waiting.Load() == 0 || !r.turn.tryTake() {
 			return
 		}
