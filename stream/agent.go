@@ -19,6 +19,7 @@ type agentConfig struct {
 	newCache        func() (Cache, error)
 	registry        Registry
 	resolve         func(context.Context, SubscriptionRecord) (Consumer, error)
+	attached        func(SubscriptionRecord) *attachment         // what resolve finds, if it lasts; may be nil
 	implicit        func(penstock.StreamID) []SubscriptionRecord // declared ones, by name; must not be changed
 	filter          Filter                                       // nil: none
 	filterErrors    FilterPolicy

@@ -6,13 +6,16 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// copies reports whether a cache keeps nothing of the slice that it is given.
-func copies(c Cache) bool {
-	switch c.(type) {
-	case *SimpleCache, *LogCache:
-		return true
+// shelfOf returns the shelf of a cache of this package, which keeps nothing of
+// the slice that it is given; nil for any other one.
+func shelfOf(c Cache) *shelf {
+	switch c := c.(type) {
+	case *SimpleCache:
+		return &c.shelf
+	case *LogCache:
+		return &c.shelf
 	}
-	return false
+	return nil
 }
 
 // Cache keeps the containers of one queue between the read and the slowest

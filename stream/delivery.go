@@ -41,6 +41,8 @@ type delivery struct {
 
 	notBefore time.Time // kept: not offered again before
 
+	known *attachment // of the subscription; the worker's while an attempt is under way
+
 	offer      Delivery // of the attempt under way
 	answer     Answer   // to it
 	unattended bool     // nobody handled it
@@ -196,6 +198,7 @@ func (r *run) tryDeliver(d *delivery) {
 		}
 	}
 	d.attempts++
+	d.known = d.sub.known
 	d.sub.offered, d.sub.fresh = d.last(), true
 	r.start(d)
 }
@@ -210,7 +213,7 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 			return err
 		}
 	}
-	consumer, err := r.resolve(ctx, d.offer.Subscription)
+	consumer, err := d.consumer(ctx)
 	if err != nil {
 		return err
 	}
@@ -231,6 +234,7 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 }
 
 func (d *delivery) done(r *run, err error) {
+	d.sub.known = d.known
 	d.accept(err)
 	if d.unattended && d.current() {
 		r.stats.Unattended += uint64(d.events())

@@ -62,6 +62,7 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 		newCache:        func() (Cache, error) { return c.Factory.NewCache(q) },
 		registry:        p.registry(),
 		resolve:         p.resolve,
+		attached:        p.attachment,
 		implicit:        p.implicit,
 		filter:          c.Filter,
 		filterErrors:    c.FilterErrors,

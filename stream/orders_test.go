@@ -282,6 +282,7 @@ func tryOrder(t *testing.T, answers [][]Position, steps []orderStep, order []int
 		t.Fatal(err)
 	}
 	synctest.Wait()
+	g.unspy()
 	m := newOrderModel(answers)
 	for _, i := range order {
 		s := steps[i]

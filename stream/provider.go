@@ -177,7 +177,10 @@ type consumerKey struct {
 }
 
 // attachment is a consumer that was subscribed here; each time makes one.
-type attachment struct{ consumer Consumer }
+type attachment struct {
+	consumer Consumer
+	gone     atomic.Bool // another one took its place, or none; set under the provider's mu
+}
 
 func (a *attachment) get() Consumer {
 	if a == nil {
@@ -198,13 +201,27 @@ func (p *Provider) resolve(ctx context.Context, rec SubscriptionRecord) (Consume
 }
 
 // local returns the consumer that was subscribed here; nil when there is none.
-func (p *Provider) local(rec SubscriptionRecord) Consumer {
+func (p *Provider) local(rec SubscriptionRecord) Consumer { return p.attachment(rec).get() }
+
+// attachment returns what was subscribed here, nil for nothing. Who keeps it asks
+// whether it is gone before each use, and then is as good as one who looks anew.
+func (p *Provider) attachment(rec SubscriptionRecord) *attachment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]; a != nil {
-		return a.consumer
+	return p.consumers[consumerKey{rec.Stream.StreamID, rec.Name}]
+}
+
+// put makes a the consumer of its key, nil for none. The caller has mu.
+func (p *Provider) put(key consumerKey, a *attachment) {
+	if old := p.consumers[key]; old != nil {
+		old.gone.Store(true)
 	}
-	return nil
+	if a == nil {
+		delete(p.consumers, key)
+		return
+	}
+	a.gone.Store(false)
+	p.consumers[key] = a
 }
 
 // subscribe attaches the consumer that next makes of the one before, if there
@@ -239,7 +256,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	}
 	before := p.consumers[key]
 	c := &attachment{consumer: next(before.get())}
-	p.consumers[key] = c
+	p.put(key, c)
 	p.mu.Unlock()
 	_, err = p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})
 	if err == nil {
@@ -248,11 +265,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.consumers[key] == c {
-		if before == nil {
-			delete(p.consumers, key)
-		} else {
-			p.consumers[key] = before
-		}
+		p.put(key, before)
 	}
 	return err
 }
@@ -278,7 +291,7 @@ func (p *Provider) unsubscribe(ctx context.Context, s penstock.StreamID, name st
 	}
 	p.mu.Lock()
 	if p.consumers[key] == c {
-		delete(p.consumers, key)
+		p.put(key, nil)
 	}
 	p.mu.Unlock()
 	return err

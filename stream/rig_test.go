@@ -84,6 +84,20 @@ func (g *rig) start() {
 		g.t.Fatal(err)
 	}
 	synctest.Wait()
+	g.unspy()
+}
+
+// unspy tells a run that is without work of the shelf behind the spy, as it knows
+// that of a cache of this package.
+func (g *rig) unspy() {
+	if g.cache == nil {
+		return // the test makes caches of its own
+	}
+	g.agent.ask(func(r *run) {
+		if r.shelf = shelfOf(g.cache.Cache); r.shelf != nil {
+			r.shelf.listed = true
+		}
+	})
 }
 
 func (g *rig) stop() error { return g.agent.stop(context.Background()) }

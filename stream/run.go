@@ -30,6 +30,7 @@ var errStopped = errors.New("stopped")
 type run struct {
 	*agent
 	cache    Cache
+	shelf    *shelf // of the cache, if it is of this package; else nil
 	receiver Receiver
 	own      *topicReceiver // the receiver, if it is of this package: it needs no report of what was delivered
 	marks    Checkpointer   // nil when the queue is not read by position
@@ -108,8 +109,11 @@ func newRun(ctx context.Context, a *agent, c Cache, rec Receiver, marks Checkpoi
 		retained: map[*subscription]struct{}{},
 		lastTick: time.Now(),
 	}
+	if r.shelf = shelfOf(c); r.shelf != nil {
+		r.shelf.listed = true
+	}
 	if r.own, _ = rec.(*topicReceiver); r.own != nil {
-		r.own.again = copies(c)
+		r.own.again = r.shelf != nil
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // values of Run's context reach the handlers
 	return r

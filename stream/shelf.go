@@ -27,6 +27,9 @@ type shelf struct {
 	purgedTime time.Time      // of that container
 
 	onRead func(*item) // told of each container that a cursor returns; may be nil
+
+	listed bool       // note the postings of what is added
+	recent []*posting // of the containers of the last Add, in their order
 }
 
 type item struct {
@@ -44,22 +47,25 @@ type item struct {
 	p            *posting
 }
 
-// posting lists the cached containers of one stream.
+// posting lists the cached containers of one stream. What is needed for each
+// container lies together.
 type posting struct {
 	id         penstock.StreamID
 	head, tail *item
 	cursors    int
 	events     uint64         // linked in the posting's life
+	entry      *streamEntry   // what the agent knows of the stream; nil when nobody has noted it
 	purged     penstock.Token // of the container of the stream that was dropped last
 	hasPurged  bool
+	remembered bool      // a log cache keeps it for its purged token
 	purgedTime time.Time // of that container
 	purgedAt   time.Time // in a log cache
 	stranded   int       // holds on containers that are gone
-	remembered bool      // a log cache keeps it for its purged token
 }
 
-// check refuses tokens that do not rise.
+// check refuses tokens that do not rise. It begins an Add.
 func (s *shelf) check(batch []Container) error {
+	s.recent = s.recent[:0]
 	last, any := s.newest, s.added
 	for i := range batch {
 		t := containerToken(batch[i].Token)
@@ -85,6 +91,9 @@ func (s *shelf) link(it *item, c Container, number uint64) {
 		p.tail.newer = it
 	}
 	p.tail = it
+	if s.listed {
+		s.recent = append(s.recent, p)
+	}
 	s.newest, s.added = c.Token, true
 	s.count++
 }
@@ -171,10 +180,10 @@ type shelfCursor struct {
 	shelf     *shelf
 	p         *posting
 	at        *item // nil at the end
+	protected *item // where the protected group began
 	want      penstock.Token
 	strict    bool
-	lost      bool  // at the end, and what it waited for was dropped
-	protected *item // where the protected group began
+	lost      bool // at the end, and what it waited for was dropped
 	closed    bool
 }
 

@@ -15,20 +15,22 @@ import (
 // Invariants: pin is open exactly while state is registering or initial > 0;
 // subs are ordered by name; an entry that is leaving has no subscription.
 type streamEntry struct {
+	subs      []*subscription // those up to taken are needed for each container
+	busy      int             // place in the run's busy set, from 1; 0 when it is not in it
+	pin       Cursor          // keeps the cache from the trigger on
+	state     entryState
+	forgotten bool           // it is not in the table any more
+	activity  time.Time      // when its container read last was accounted for
+	newest    penstock.Token // of that container
+	taken     time.Time      // when the queue took that one in; zero when it does not say
+
 	id       penstock.StreamID
-	state    entryState
 	trigger  penstock.Token // container that made the stream active
-	pin      Cursor         // keeps the cache from the trigger on
 	initial  int            // subscriptions found by registration, not yet attached
 	seen     uint64         // newest roster revision applied
 	notice   Roster         // newest notice that came while registering
 	heard    map[string]heard
-	subs     []*subscription
 	implicit []SubscriptionRecord // that bindings declare; of the registration
-	activity time.Time
-	newest   penstock.Token // of its container read last
-	taken    time.Time      // when the queue took that one in; zero when it does not say
-	busy     int            // place in the run's busy set, from 1; 0 when it is not in it
 }
 
 type entryState uint8
@@ -52,12 +54,14 @@ func (r *run) wake(batch []Container) {
 	woken := r.woken[:0]
 	r.woken = nil // a delivery that fails at once may come here again
 	for i := range batch {
-		id := batch[i].Stream
-		e := r.streams[id]
-		if e == nil {
-			e = r.enlist(id, batch[i].Token, now)
-		} else {
+		e, known := r.entryOf(batch, i)
+		if known {
 			r.refresh(e, batch[i].Token, now)
+		} else {
+			e = r.enlist(batch[i].Stream, batch[i].Token, now)
+		}
+		if s := r.shelf; s != nil {
+			s.recent[i].entry = e
 		}
 		e.newest, e.taken = batch[i].Token, batch[i].Time
 		woken = append(woken, e)
@@ -71,6 +75,18 @@ func (r *run) wake(batch []Container) {
 	}
 	clear(woken)
 	r.woken = woken
+}
+
+// entryOf finds the stream of a container that was just added: at its posting, if
+// it was noted there, or else in the table.
+func (r *run) entryOf(batch []Container, i int) (e *streamEntry, known bool) {
+	if s := r.shelf; s != nil {
+		if e := s.recent[i].entry; e != nil && !e.forgotten {
+			return e, true
+		}
+	}
+	e, known = r.streams[batch[i].Stream]
+	return e, known
 }
 
 // enlist pins a stream at its first container and registers as its producer in
@@ -351,6 +367,7 @@ func (r *run) drop(e *streamEntry) {
 		}
 		if e.pin == nil {
 			delete(r.streams, e.id)
+			e.forgotten = true
 			r.busy.remove(e)
 			return
 		}

@@ -17,36 +17,36 @@ import (
 // change the cursor or resolve the position; only a result of the present
 // generation may change progress.
 type subscription struct {
-	id    uint64 // of this attachment, never used again in the run
-	rec   SubscriptionRecord
-	entry *streamEntry
-
-	cursor   Cursor
-	pin      Cursor // where it starts unless its consumer asks for another place
-	initial  bool   // counted in entry.initial
-	removed  bool
-	attached bool // a handshake has completed
-
-	request    uint64 // id of the latest handshake requested
-	placed     uint64 // id of the one that the position came from
-	pending    int    // handshakes in flight, superseded ones too
-	unresolved bool   // the latest one has not completed, or has failed
-	supersede  func() // stops the latest one; nil when none is in flight
-	again      bool   // ask anew at the first poll that is not before notBefore
-	notBefore  time.Time
-	held       bool      // nobody in this process handles it; it waits to be announced
-	missed     error     // its place is no longer in the cache, and it stays there
-	moved      bool      // a policy has moved it, and nothing was delivered since
-	asked      time.Time // when the latest one was requested
-
-	generation uint64    // of the position; rises with each completed handshake and each rewind
+	entry      *streamEntry // those up to rec are needed for each delivery
+	cursor     Cursor
 	inFlight   *delivery // started and not ended, of whatever generation
 	kept       *delivery // failed, to be offered again before anything else
+	missed     error     // its place is no longer in the cache, and it stays there
+	attached   bool      // a handshake has completed
+	removed    bool
+	unresolved bool // the latest one has not completed, or has failed
+	moved      bool // a policy has moved it, and nothing was delivered since
+	fresh      bool // it was given something since the end of its cursor was told
+	initial    bool // counted in entry.initial
+	again      bool // ask anew at the first poll that is not before notBefore
+	held       bool // nobody in this process handles it; it waits to be announced
 
-	offered penstock.Token // of the last event that was given to its consumer
-	fresh   bool           // it was given something since the end of its cursor was told
-	settled uint64         // events that its consumer settled since it was attached
-	tries   *tries         // attempts of what it was offered and has not settled; nil for none
+	pending    int            // handshakes in flight, superseded ones too
+	generation uint64         // of the position; rises with each completed handshake and each rewind
+	placed     uint64         // id of the handshake that the position came from
+	known      *attachment    // its consumer, found for the delivery before; nil for none
+	settled    uint64         // events that its consumer settled since it was attached
+	tries      *tries         // attempts of what it was offered and has not settled; nil for none
+	offered    penstock.Token // of the last event that was given to its consumer
+
+	rec SubscriptionRecord
+
+	id        uint64 // of this attachment, never used again in the run
+	pin       Cursor // where it starts unless its consumer asks for another place
+	request   uint64 // id of the latest handshake requested
+	supersede func() // stops the latest one; nil when none is in flight
+	notBefore time.Time
+	asked     time.Time // when the latest one was requested
 }
 
 // holdsEntry reports whether the subscription keeps its stream in the table
