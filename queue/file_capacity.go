@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/segfile"
@@ -40,6 +41,15 @@ func (e *fileEngine[T]) bounded(ctx context.Context, n int, try func() error) er
 			return err
 		}
 	}
+	if in := e.topic.insideOf(ctx); in != nil && e.topic.config.WhenFull == Wait {
+		w := &insider[T]{inside: in, n: n}
+		return e.topic.waitInside(ctx, w, e.topic.stuckOnDisk, func(wait context.Context) error { return e.boundedInLine(wait, n, try) })
+	}
+	return e.boundedInLine(ctx, n, try)
+}
+
+// boundedInLine waits until it is the first, and then for room.
+func (e *fileEngine[T]) boundedInLine(ctx context.Context, n int, try func() error) error {
 	e.line.waiting.Add(1)
 	defer e.line.waiting.Add(-1)
 	select {
@@ -66,7 +76,9 @@ func refused(err error) bool {
 // boundedFirst tries until there is room.
 func (e *fileEngine[T]) boundedFirst(ctx context.Context, n int, try func() error) error {
 	t := e.topic
+	dropped := (<-chan struct{})(nil) // open until something was deleted since groups were moved
 	for {
+		again := (<-chan time.Time)(nil)
 		e.log.MakeRoom()
 		freed := e.log.Freed() // behind what this call gives back itself, which would wake it at once
 		e.sweepAll()
@@ -80,18 +92,33 @@ func (e *fileEngine[T]) boundedFirst(ctx context.Context, n int, try func() erro
 		case Fail:
 			return t.refuse(n)
 		case DropOldest:
-			if e.dropSegment() {
-				continue
+			if dropped == nil || isClosed(dropped) {
+				if dropped = e.log.Freed(); e.dropSegment() {
+					continue
+				}
+				dropped = nil
+			} else { // what could not be deleted is tried again before more is dropped
+				again = time.After(dropAgain)
 			}
 		}
 		t.warnNoGroup()
 		select {
 		case <-freed:
+		case <-again:
 		case <-ctx.Done():
 			return penstock.ContextError(ctx)
 		case <-e.line.closed:
 			return penstock.ErrClosed
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -66,13 +66,30 @@ type insider[T any] struct {
 // acquire waits in line for capacity. Inside a handler of the topic's own it
 // gives up when nobody but waiting handlers could make room.
 func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) error {
-	in, _ := ctx.Value(insideKey{}).(*inside[T])
-	if in == nil || in.pusher.group.topic != t {
+	in := t.insideOf(ctx)
+	if in == nil {
 		defer noteAsk(ctx, n, bytes)()
 		return t.budget.Acquire(ctx, n, bytes)
 	}
-	self := fmt.Errorf("topic %q: group %q: %w: %w", t.config.Name, in.pusher.group.name, penstock.ErrFull, ErrWaitsForItself)
-	w := &insider[T]{inside: in, since: time.Now().UnixNano(), n: n, bytes: bytes}
+	w := &insider[T]{inside: in, n: n, bytes: bytes}
+	return t.waitInside(ctx, w, t.stuck, func(wait context.Context) error { return t.budget.Acquire(wait, n, bytes) })
+}
+
+// insideOf returns in which handler of the topic's own groups a context comes
+// from; nil when it comes from none.
+func (t *Topic[T]) insideOf(ctx context.Context) *inside[T] {
+	in, _ := ctx.Value(insideKey{}).(*inside[T])
+	if in == nil || in.pusher.group.topic != t {
+		return nil
+	}
+	return in
+}
+
+// waitInside is a wait inside a handler, with a context that ends when the wait is
+// stuck.
+func (t *Topic[T]) waitInside(ctx context.Context, w *insider[T], isStuck func(*insider[T]) bool, inLine func(wait context.Context) error) error {
+	self := fmt.Errorf("topic %q: group %q: %w: %w", t.config.Name, w.pusher.group.name, penstock.ErrFull, ErrWaitsForItself)
+	w.since = time.Now().UnixNano()
 	t.insiders.add(w)
 	defer t.insiders.remove(w)
 	wait, giveUp := context.WithCancelCause(ctx)
@@ -84,7 +101,7 @@ func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) err
 	timer = time.AfterFunc(insideEvery, func() {
 		ready.Lock()
 		defer ready.Unlock()
-		switch stuck := t.stuck(w); {
+		switch stuck := isStuck(w); {
 		case stuck && (suspected || len(w.pusher.crew.jobs) == 0):
 			giveUp(self)
 		case wait.Err() == nil:
@@ -94,7 +111,7 @@ func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) err
 	})
 	ready.Unlock()
 	defer timer.Stop()
-	err := t.budget.Acquire(wait, n, bytes)
+	err := inLine(wait)
 	if err != nil && ctx.Err() == nil && errors.Is(err, ErrWaitsForItself) {
 		return self
 	}
@@ -159,6 +176,27 @@ func (t *Topic[T]) stuck(w *insider[T]) bool {
 	room += max(0, t.config.Capacity-events-held) // admitted, not appended
 	roomBytes += max(0, t.config.CapacityBytes-bytes-heldBytes)
 	return t.config.Capacity > 0 && room < w.n || t.config.CapacityBytes > 0 && roomBytes < w.bytes
+}
+
+// stuckOnDisk is stuck for one that waits for disk space: no partition can delete
+// its oldest segment without the consumers whose every handler call waits itself.
+func (t *Topic[T]) stuckOnDisk(w *insider[T]) bool {
+	calls := t.insiders.calls()
+	if calls[w.pusher] < w.pusher.atOnce() {
+		return false
+	}
+	for _, p := range t.parts {
+		most := p.end()
+		for x, n := range calls {
+			if n >= x.atOnce() {
+				most = min(most, x.committed(p.index, most))
+			}
+		}
+		if first := p.file.log.FirstEnd(); first > p.file.earliest() && most >= first {
+			return false
+		}
+	}
+	return true
 }
 
 // atOnce returns how many handler calls of the pusher have to wait in line for

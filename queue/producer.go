@@ -34,7 +34,10 @@ const ProducersMax = segfile.ProducersMax
 // power loss, at level written the death of the process. It outlives the
 // events: retention does not touch it. Each partition remembers the last
 // [ProducersMax] producers that appended to it; one that is forgotten begins
-// again with 1, under a number of its own choice.
+// again with 1, under a number of its own choice. Of a request that was spread
+// over partitions, some may have forgotten it and others not: then a repetition
+// is refused with [penstock.ErrUnknownOutcome], unless each of its partitions
+// still knows the producer.
 //
 // Events take the partition that the topic's router says, which must say the
 // same for a repetition. Where partitions would take turns, event by event
@@ -197,6 +200,7 @@ func (p *Producer[T]) append(ctx context.Context, tag penstock.ProducerTag, valu
 	}
 	e.place(r, len(values), m, pl)
 	ack := Ack{Level: t.config.Durability}
+	torn := p.Last() == tag.Sequence() // a repetition: some of it is there
 	for i := range r.parts {
 		x := &r.parts[i]
 		if err := e.log.Partition(x.index).Check(x.frame); err != nil {
@@ -205,6 +209,8 @@ func (p *Producer[T]) append(ctx context.Context, tag penstock.ProducerTag, valu
 		x.frame.SetTag(tag)
 		sequence, first, count, known := e.log.Partition(x.index).LastOf(p.id)
 		switch {
+		case !known && torn && e.log.Partition(x.index).Forgets():
+			return Ack{}, fmt.Errorf("partition %d has forgotten the producer, and another one has this request: whether it was appended there is not known: %w", x.index, penstock.ErrUnknownOutcome)
 		case !known || sequence < tag.Sequence():
 			continue
 		case count != x.count:

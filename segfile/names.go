@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+
+	"github.com/penstock/penstock"
 )
 
 // A process may be killed between the making of a name and the sync of its
@@ -52,4 +54,20 @@ func (r *recovery) namedTable(slot *slotFile) error {
 		return nil
 	}
 	return r.p.syncDirectory()
+}
+
+// misnamed reports whether the file of a segment below the log start is another
+// one, which is still needed: then names were changed, and nothing is removed.
+func (r *recovery) misnamed(base penstock.Offset) bool {
+	f, err := r.p.cfg.FS.Open(filepath.Join(r.p.dir, segmentName(base)), false)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	hdr, err := readHeader(f)
+	if err != nil || hdr.base < r.st.start || hdr.belongs(r.p.owner(), hdr.base, r.p.cfg.Codec) != nil {
+		return false
+	}
+	r.note("%s has the header of the segment at %d, which is kept: it is not removed", segmentName(base), hdr.base)
+	return true
 }

@@ -80,6 +80,14 @@ func (p *Partition) LastOf(producer uint32) (sequence uint64, first penstock.Off
 	return e.sequence, e.first, int(e.count), ok
 }
 
+// Forgets reports whether the partition remembers as many producers as it can: one
+// that it does not know may have been forgotten.
+func (p *Partition) Forgets() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.producers.last) >= ProducersMax
+}
+
 // numbered reports whether the frame is one of a producer's.
 func (f *Frame) numbered() bool { return f.tag.Producer() != 0 }
 

@@ -186,7 +186,7 @@ func (r *recovery) list() error {
 		}
 	}
 	slices.Sort(r.bases)
-	for len(r.bases) > 1 && r.bases[1] <= r.st.start {
+	for len(r.bases) > 1 && r.bases[1] <= r.st.start && !r.misnamed(r.bases[0]) {
 		if err := p.cfg.FS.Remove(filepath.Join(p.dir, segmentName(r.bases[0]))); err != nil {
 			r.note("%v; tried again by the next trim", err)
 			p.garbage = append(p.garbage, segmentName(r.bases[0]))

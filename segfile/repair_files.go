@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -15,10 +16,8 @@ import (
 // names gives segments their own names back and makes directories that are
 // missing.
 func (p *plan) names(fsys vfs.FS) error {
-	for _, r := range p.Renamed {
-		if err := fsys.Rename(filepath.Join(p.f.dir, r.From), filepath.Join(p.f.dir, r.To)); err != nil {
-			return err
-		}
+	if err := p.rename(fsys); err != nil {
+		return err
 	}
 	for i := range p.f.segs {
 		p.f.segs[i].file = ""
@@ -29,6 +28,52 @@ func (p *plan) names(fsys vfs.FS) error {
 		}
 	}
 	return fsys.SyncDir(p.f.dir)
+}
+
+// rename gives segments their own names, each when no other one has it any more.
+// Of those that have changed names with each other one gets a name that no
+// segment has in between: a repair that is cut short there finds it under another
+// name than its own, as before, and an open finds damage.
+func (p *plan) rename(fsys vfs.FS) error {
+	left := slices.Clone(p.Renamed)
+	move := func(from, to string) error {
+		if err := fsys.Rename(filepath.Join(p.f.dir, from), filepath.Join(p.f.dir, to)); err != nil {
+			return err
+		}
+		return fsys.SyncDir(p.f.dir)
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(left, func(r Renamed) bool { return r.From == name })
+	}
+	for len(left) > 0 {
+		i := slices.IndexFunc(left, func(r Renamed) bool { return !has(r.To) })
+		if i < 0 {
+			free := penstock.Offset(math.MaxUint64)
+			for p.taken(segmentName(free)) {
+				free--
+			}
+			if err := move(left[0].From, segmentName(free)); err != nil {
+				return err
+			}
+			left[0].From = segmentName(free)
+			continue
+		}
+		if err := move(left[i].From, left[i].To); err != nil {
+			return err
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return nil
+}
+
+// taken reports whether a file of the partition has the name of a segment.
+func (p *plan) taken(name string) bool {
+	for _, s := range slices.Concat(p.f.segs, p.f.strays) {
+		if s.name() == name {
+			return true
+		}
+	}
+	return false
 }
 
 // remove deletes a file of the partition that was copied, durably.

@@ -10,25 +10,43 @@ import (
 // errStray says of a file what makes it a stray.
 var errStray = errors.New("has the name of a segment and no place in the log")
 
-// rename finds segments under another name than their own that no other file
-// has, and takes them for what they are.
+// rename finds segments under another name than their own, and takes them for
+// what they are: when no other file claims to be the same segment, and the name
+// is free, or that of a file which gets its own name back, too.
 func (in *Inspection) rename(f *found) {
-	taken := map[penstock.Offset]int{}
+	claims, at := map[penstock.Offset]int{}, map[penstock.Offset]int{}
 	for i := range f.segs {
 		s := &f.segs[i]
-		taken[s.base]++
-		if s.hdr != nil {
-			taken[s.hdr.base]++
+		at[s.base] = i
+		switch {
+		case s.hdr != nil:
+			claims[s.hdr.base]++
+		case s.err == nil:
+			claims[s.base]++
 		}
 	}
+	moves := make([]bool, len(f.segs))
 	for i := range f.segs {
 		s := &f.segs[i]
-		if s.hdr == nil || taken[s.hdr.base] > 1 || f.lost == nil && s.hdr.base < f.state.start {
-			continue
+		moves[i] = s.hdr != nil && claims[s.hdr.base] == 1 && (f.lost != nil || s.hdr.base >= f.state.start)
+	}
+	for again := true; again; {
+		again = false
+		for i, ok := range moves {
+			if !ok {
+				continue
+			}
+			if j, there := at[f.segs[i].hdr.base]; there && !moves[j] {
+				moves[i], again = false, true
+			}
 		}
-		s.file, s.base, s.err = segmentName(s.base), s.hdr.base, nil
-		s.seg = newSegment(in.fs, f.dir, *s.hdr)
-		s.seg.path = filepath.Join(f.dir, s.file)
+	}
+	for i, ok := range moves {
+		if s := &f.segs[i]; ok {
+			s.file, s.base, s.err = segmentName(s.base), s.hdr.base, nil
+			s.seg = newSegment(in.fs, f.dir, *s.hdr)
+			s.seg.path = filepath.Join(f.dir, s.file)
+		}
 	}
 }
 

@@ -59,10 +59,11 @@ type headerField struct {
 var errEnough = errors.New("enough")
 
 // Run prints.
-func (c *dumpCmd) Run(e *env) error {
+func (c *dumpCmd) Run(e *env) (err error) {
+	defer func() { err = c.told(err) }()
 	out := bufio.NewWriter(e.stdout)
 	printed := uint64(0)
-	err := c.each(func(in *segfile.Inspection) error {
+	err = c.each(false, func(in *segfile.Inspection) error {
 		about := in.About()
 		if c.Partition >= about.Partitions {
 			return &failure{code: exitUsage, what: fmt.Sprintf("topic %q has partitions 0 to %d", about.Topic, about.Partitions-1)}
@@ -80,7 +81,10 @@ func (c *dumpCmd) Run(e *env) error {
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return errors.Join(out.Flush(), err)
+	if ferr := out.Flush(); !errors.Is(err, ferr) { // it is the same when a print has failed
+		err = errors.Join(err, ferr)
+	}
+	return err
 }
 
 func (c *dumpCmd) partition(e *env, in *segfile.Inspection, id int, out *bufio.Writer, printed *uint64) error {

@@ -38,7 +38,8 @@ type finding struct {
 // checked is the result for one topic in JSON.
 type checked struct {
 	Topic      string    `json:"topic"`
-	Verdict    string    `json:"verdict"` // sound, warning, damaged
+	Verdict    string    `json:"verdict"`         // sound, warning, damaged, or unknown: the check did not come to an end
+	Error      string    `json:"error,omitempty"` // why it did not
 	Deep       bool      `json:"deep"`
 	Partitions int       `json:"partitions"`
 	Segments   int       `json:"segments"`
@@ -49,13 +50,14 @@ type checked struct {
 }
 
 // Run checks.
-func (c *fsckCmd) Run(e *env) error {
+func (c *fsckCmd) Run(e *env) (err error) {
+	defer func() { err = c.told(err) }()
 	topics, err := c.topics()
 	if err != nil {
 		return err
 	}
 	all := []checked{}
-	damaged := 0
+	damaged, failed := 0, []error(nil)
 	p := newProgress(e.stderr)
 	for _, name := range topics {
 		r, err := c.check(e, p, name)
@@ -64,12 +66,15 @@ func (c *fsckCmd) Run(e *env) error {
 			damaged++
 		}
 		if err != nil {
-			p.end()
-			return errors.Join(err, c.write(e, all))
+			failed = append(failed, err)
+		}
+		if e.ctx.Err() != nil {
+			break
 		}
 	}
 	p.end()
-	if err := c.write(e, all); err != nil || damaged == 0 {
+	werr := c.write(e, all)
+	if err := errors.Join(append(failed, werr)...); werr != nil || damaged == 0 || e.ctx.Err() != nil {
 		return err
 	}
 	return &failure{code: exitDamaged, what: fmt.Sprintf("%d of %d topics in %s are damaged", damaged, len(all), c.Dir),
@@ -113,6 +118,12 @@ func (c *fsckCmd) check(e *env, p *progress, topic string) (checked, error) {
 		Topic: topic, Verdict: verdictOf(r.Worst()), Deep: r.Deep, Partitions: r.Partitions, Segments: r.Segments, Groups: r.Groups,
 		Events: r.Events, Read: int64(r.Read), Findings: []finding{},
 	}
+	if err != nil {
+		out.Error = err.Error()
+		if out.Verdict != "damaged" {
+			out.Verdict = "unknown"
+		}
+	}
 	for _, f := range r.Findings {
 		j := finding{Severity: f.Severity.String(), Partition: f.Partition, File: f.File, Position: f.Position, Text: f.Text}
 		if f.Events {
@@ -130,6 +141,11 @@ func (c *fsckCmd) write(e *env, all []checked) error {
 	for _, t := range all {
 		for _, f := range t.Findings {
 			if _, err := fmt.Fprintf(e.stdout, "%s\n", f.line(t.Topic)); err != nil {
+				return err
+			}
+		}
+		if t.Error != "" {
+			if _, err := fmt.Fprintf(e.stdout, "%s: the check did not come to an end: %s\n", t.Topic, t.Error); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ func (d *logDir) topics() ([]string, error) {
 		return nil, &failure{code: exitUsage, what: fmt.Sprintf("there is no directory %q", d.Dir), fix: "name the data directory: what Config.Dir or --dir was", err: err}
 	}
 	if err != nil {
+		if info, serr := os.Stat(d.Dir); serr == nil && !info.IsDir() {
+			return nil, &failure{code: exitUsage, what: fmt.Sprintf("%q is no directory", d.Dir), fix: "name the data directory: the one that holds the file FORMAT", err: err}
+		}
 		return nil, err
 	}
 	for _, name := range d.Topic {
@@ -51,22 +55,47 @@ func (d *logDir) topics() ([]string, error) {
 	return there, nil
 }
 
-// each calls fn with each topic.
-func (d *logDir) each(fn func(*segfile.Inspection) error) error {
+// each calls fn with each topic. With all it goes on behind one that cannot be
+// looked at, and returns all errors.
+func (d *logDir) each(all bool, fn func(*segfile.Inspection) error) error {
 	topics, err := d.topics()
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, name := range topics {
 		in, err := segfile.Inspect(segfile.InspectConfig{Dir: d.Dir, Topic: name})
 		if err == nil {
 			err = fn(in)
 		}
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			if !all || errors.Is(err, context.Canceled) {
+				break
+			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// told gives an error the words that are right for a data directory that was
+// named, in place of those for one that --dir makes.
+func (d *logDir) told(err error) error {
+	var f *failure
+	switch {
+	case err == nil, errors.As(err, &f), errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, penstock.ErrLocked):
+		return &failure{code: exitInUse, what: err.Error(), why: "two writers on one data directory would destroy it", fix: "stop the process that uses the topic, and try again", err: err}
+	case errors.Is(err, penstock.ErrCorrupt):
+		return &failure{code: exitDamaged, what: err.Error(), why: "acknowledged data is never skipped silently",
+			fix: "keep a copy of the directory, then see what a repair would lose: penstock repair " + d.Dir, err: err}
+	case errors.Is(err, fs.ErrPermission):
+		return &failure{code: exitFailed, what: err.Error(), fix: "run it as the user whose process writes there", err: err}
+	case errors.Is(err, penstock.ErrDiskFull):
+		return &failure{code: exitFailed, what: err.Error(), fix: "make room for a copy of the files that are changed; what was not done is done by the same command", err: err}
+	}
+	return err
 }
 
 // retryLog is the log of the parked events of a group: a data directory inside

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -68,7 +69,8 @@ type renamed struct {
 }
 
 // Run plans, and with --yes repairs.
-func (c *repairCmd) Run(e *env) error {
+func (c *repairCmd) Run(e *env) (err error) {
+	defer func() { err = c.told(err) }()
 	if c.Partition >= 0 && c.Salvage != "" {
 		return &failure{code: exitUsage, what: "--partition goes with --cut-tail only", fix: "a salvage copies whole topics; name them with --topic"}
 	}
@@ -76,18 +78,26 @@ func (c *repairCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	all := []repaired{}
+	all, failed := []repaired{}, []error(nil)
 	for _, topic := range topics {
 		rows, err := c.topic(e, topic)
 		all = append(all, rows...)
-		if err != nil {
-			return err
+		if err != nil { // what was done before is told
+			failed = append(failed, err)
+		}
+		if e.ctx.Err() != nil {
+			break
 		}
 	}
+	err = errors.Join(failed...)
 	if c.json() {
-		return encode(e.stdout, map[string]any{"done": c.Yes, "partitions": all})
+		result := map[string]any{"done": c.Yes, "partitions": all}
+		if err != nil {
+			result["error"] = err.Error()
+		}
+		return errors.Join(err, encode(e.stdout, result))
 	}
-	return c.write(e, all)
+	return errors.Join(err, c.write(e, all, err == nil))
 }
 
 func (c *repairCmd) topic(e *env, topic string) (rows []repaired, err error) {
@@ -154,7 +164,7 @@ func (r *repaired) losses(b *strings.Builder) {
 }
 
 // write tells people.
-func (c *repairCmd) write(e *env, all []repaired) error {
+func (c *repairCmd) write(e *env, all []repaired, whole bool) error {
 	var b strings.Builder
 	for _, r := range all {
 		fmt.Fprintf(&b, "%s, partition %d:\n", r.Topic, r.Partition)
@@ -176,6 +186,7 @@ func (c *repairCmd) write(e *env, all []repaired) error {
 		}
 	}
 	switch {
+	case len(all) == 0 && !whole:
 	case len(all) == 0:
 		b.WriteString("nothing to repair\n")
 	case !c.Yes:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -38,10 +39,11 @@ type segmentRow struct {
 }
 
 // Run lists.
-func (c *segmentsCmd) Run(e *env) error {
+func (c *segmentsCmd) Run(e *env) (err error) {
+	defer func() { err = c.told(err) }()
 	rows := []segmentRow{}
 	damaged := false
-	err := c.each(func(in *segfile.Inspection) error {
+	err = c.each(true, func(in *segfile.Inspection) error {
 		infos, err := in.Segments(e.ctx)
 		for _, s := range infos {
 			row := segmentRow{
@@ -58,13 +60,13 @@ func (c *segmentsCmd) Run(e *env) error {
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil && len(rows) == 0 {
 		return err
 	}
 	if c.json() {
-		err = encode(e.stdout, rows)
+		err = errors.Join(err, encode(e.stdout, rows))
 	} else {
-		err = writeSegments(e, rows)
+		err = errors.Join(err, writeSegments(e, rows))
 	}
 	if err == nil && damaged {
 		err = &failure{code: exitDamaged, what: "a segment is damaged", fix: "run: penstock fsck --deep " + c.Dir}
@@ -114,9 +116,10 @@ type usageRow struct {
 }
 
 // Run adds up.
-func (c *duCmd) Run(e *env) error {
+func (c *duCmd) Run(e *env) (err error) {
+	defer func() { err = c.told(err) }()
 	rows := []usageRow{}
-	err := c.each(func(in *segfile.Inspection) error {
+	err = c.each(true, func(in *segfile.Inspection) error {
 		u, err := in.Usage()
 		rows = append(rows, usageRow{
 			Topic: u.Topic, Segments: int64(u.Segments), Prepared: int64(u.Prepared), Positions: int64(u.Positions),
@@ -124,11 +127,11 @@ func (c *duCmd) Run(e *env) error {
 		})
 		return err
 	})
-	if err != nil {
+	if err != nil && len(rows) == 0 {
 		return err
 	}
 	if c.json() {
-		return encode(e.stdout, rows)
+		return errors.Join(err, encode(e.stdout, rows))
 	}
 	t := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "segments\tprepared\tpositions\tquarantine\tretry logs\tother\ttotal\tfiles\t  topic")
@@ -138,5 +141,5 @@ func (c *duCmd) Run(e *env) error {
 			size(penstock.Bytes(r.RetryLogs)), size(penstock.Bytes(r.Other)), size(penstock.Bytes(r.Total)), fmt.Sprint(r.Files), "  " + r.Topic,
 		}, "\t"), "\n")
 	}
-	return t.Flush()
+	return errors.Join(err, t.Flush())
 }
