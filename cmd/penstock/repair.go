@@ -14,6 +14,9 @@ type repairCmd struct {
 	Partition int    `short:"p" default:"-1" help:"Only this partition; all by default."`
 	CutTail   bool   `xor:"how" help:"End each damaged partition where its damage begins. This is what is planned by default."`
 	Salvage   string `xor:"how" placeholder:"DIR" help:"Copy what can be read into another data directory, and leave this one as it is."`
+	Router    string `placeholder:"ID" help:"What a topic.json says that is made anew: the id of the topic's router, for example hash/1."`
+	Codec     string `placeholder:"ID" help:"The id of its codec, for example json/1."`
+	Tenant    string `placeholder:"NAME" help:"Its tenant."`
 	Yes       bool   `help:"Do it. Without it nothing is changed: the plan is printed."`
 }
 
@@ -22,6 +25,7 @@ func (repairCmd) Help() string {
 	return `Says what a repair would lose, and with --yes does it; the topic must not be in use then.
 --cut-tail makes a partition take events again: everything from its damage on goes, also what is whole, and the files
 are kept in its folder quarantine. --salvage loses only what cannot be read, and gives the events new offsets.
+A topic.json that is damaged is made anew from what is left of the topic; what nothing tells is assumed, and said.
 The retry log of a group is a data directory of its own: TOPIC/retry/p00000 and so on.
 
 Example:
@@ -60,6 +64,9 @@ type repaired struct {
 	Strays    []string        `json:"strays,omitempty"`
 	Renamed   []renamed       `json:"renamed,omitempty"`
 	Made      []string        `json:"made,omitempty"`
+	Assumed   []string        `json:"assumed,omitempty"`
+	made      bool            // of a topic.json that is made anew
+	kept      string
 }
 
 // renamed is a file that gets its own name back, in JSON.
@@ -100,8 +107,30 @@ func (c *repairCmd) Run(e *env) (err error) {
 	return errors.Join(err, c.write(e, all, err == nil))
 }
 
+// rebuild makes a topic.json anew that is damaged.
+func (c *repairCmd) rebuild(config segfile.InspectConfig) ([]repaired, error) {
+	r, err := segfile.RebuildTopic(segfile.RebuildConfig{InspectConfig: config, Router: c.Router, Codec: c.Codec, Tenant: c.Tenant, Apply: c.Yes})
+	var field *penstock.FieldError
+	if errors.As(err, &field) {
+		return nil, &failure{code: exitUsage, what: err.Error(), fix: "name it with --" + strings.ToLower(field.Field), err: err}
+	}
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return []repaired{{
+		Topic: config.Topic, Partition: -1, Done: c.Yes, Files: []string{}, Lost: []lostRange{}, Groups: []groupRepaired{},
+		Made:    []string{fmt.Sprintf("topic.json: uuid %s, %d partitions, router %q, codec %q, tenant %q", r.UUID, r.Partitions, r.Router, r.Codec, r.Tenant)},
+		Assumed: r.Assumed, made: true, kept: r.Kept,
+	}}, nil
+}
+
 func (c *repairCmd) topic(e *env, topic string) (rows []repaired, err error) {
 	config := segfile.InspectConfig{Dir: c.Dir, Topic: topic}
+	if c.Salvage == "" {
+		if rows, err = c.rebuild(config); err != nil || rows != nil && !c.Yes {
+			return rows, err // the rest cannot be looked at before
+		}
+	}
 	if c.Salvage != "" {
 		salvaged, err := segfile.Salvage(e.ctx, segfile.SalvageConfig{InspectConfig: config, To: c.Salvage, Apply: c.Yes})
 		for _, s := range salvaged {
@@ -163,10 +192,28 @@ func (r *repaired) losses(b *strings.Builder) {
 	}
 }
 
+// rebuilt tells people of a topic.json.
+func (r *repaired) rebuilt(b *strings.Builder) {
+	fmt.Fprintf(b, "%s:\n  made anew: %s\n", r.Topic, r.Made[0])
+	for _, a := range r.Assumed {
+		fmt.Fprintf(b, "  assumed: %s\n", a)
+	}
+	if r.kept != "" {
+		fmt.Fprintf(b, "  the damaged file is kept as %s\n", r.kept)
+	}
+	if !r.Done {
+		b.WriteString("  what else there is to repair can be told when it is there\n")
+	}
+}
+
 // write tells people.
 func (c *repairCmd) write(e *env, all []repaired, whole bool) error {
 	var b strings.Builder
 	for _, r := range all {
+		if r.made {
+			r.rebuilt(&b)
+			continue
+		}
 		fmt.Fprintf(&b, "%s, partition %d:\n", r.Topic, r.Partition)
 		if c.Salvage != "" {
 			fmt.Fprintf(&b, "  %d events are copied, with offsets from 0\n", r.Copied)
