@@ -143,6 +143,7 @@ func (e *Events) footprint() int {
 type packing struct {
 	payload []byte
 	starts  []int
+	shape   []int // starts of the last container that had several events; it is not changed
 }
 
 var packings = sync.Pool{New: func() any { return new(packing) }}
@@ -174,11 +175,15 @@ func (p *packing) leave() {
 // container.
 const packingKept = 1 << 20
 
-// take returns what was put together, in memory of its own.
+// take returns what was put together, in memory of its own. Containers whose
+// events begin at the same places, one after the other, share those.
 func (p *packing) take() Events {
 	e := Events{payload: slices.Clone(p.payload), starts: alone}
 	if len(p.starts) > 1 {
-		e.starts = slices.Clone(p.starts)
+		if !slices.Equal(p.starts, p.shape) {
+			p.shape = slices.Clone(p.starts)
+		}
+		e.starts = slices.Clip(p.shape)
 	}
 	return e
 }

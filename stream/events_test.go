@@ -103,3 +103,32 @@ func TestPublishedContainersShareNoMemory(t *testing.T) {
 	}
 	want(t, "id", fmt.Sprintf("%q %q %v", two.Events.Meta(0).ID, two.Events.Meta(1).ID, two.Events.Meta(1).Stream.IsZero()), `"" "i" true`)
 }
+
+// Containers of the same shape share where their events begin, and nothing else;
+// one of another shape in between does not change those before it.
+func TestContainersOfOneShapeShareIt(t *testing.T) {
+	p := &packing{}
+	pack := func(values ...string) Events {
+		p.payload, p.starts = p.payload[:0], p.starts[:0]
+		for _, v := range values {
+			p.bytes([][]byte{[]byte(v)})
+		}
+		return p.take()
+	}
+	show := func(e Events) string {
+		var out []string
+		for i := range e.Len() {
+			out = append(out, string(e.Value(i)))
+		}
+		return strings.Join(out, " ")
+	}
+	made := []Events{pack("a", "bc", "d"), pack("e", "fg", "h"), pack("ij", "k", "l"), pack("m"), pack("n", "op", "q"), pack("r", "s")}
+	for i, expect := range []string{"a bc d", "e fg h", "ij k l", "m", "n op q", "r s"} {
+		want(t, fmt.Sprint("container ", i), show(made[i]), expect)
+	}
+	pack("t", "u")
+	allocs := testing.AllocsPerRun(10, func() {
+		p.take()
+	})
+	want(t, "objects per container", allocs, 1)
+}
