@@ -20,6 +20,7 @@ type agentConfig struct {
 	registry        Registry
 	resolve         func(context.Context, SubscriptionRecord) (Consumer, error)
 	attached        func(SubscriptionRecord) *attachment         // what resolve finds, if it lasts; may be nil
+	forget          func(SubscriptionRecord)                     // gives up the consumer of one that is no more; nil: nobody does
 	implicit        func(penstock.StreamID) []SubscriptionRecord // declared ones, by name; must not be changed
 	filter          Filter                                       // nil: none
 	filterErrors    FilterPolicy

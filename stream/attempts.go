@@ -199,8 +199,8 @@ func (r *run) recall(d *delivery) {
 	}
 }
 
-// forget is told that a group is settled.
-func (r *run) forget(d *delivery) {
+// forgetTries is told that a group is settled.
+func (r *run) forgetTries(d *delivery) {
 	if len(d.containers) > 0 && !r.ledger.forget(d.sub.tries, containerToken(d.containers[0].Token), after(lastToken(d.containers))) {
 		d.sub.tries = nil
 	}

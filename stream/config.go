@@ -168,6 +168,7 @@ func (c *Config) fillParts() error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	c.Logger = soundLogger(c.Logger)
 	if c.Rand == nil {
 		c.Rand = rand.Int64N
 	}

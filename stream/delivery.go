@@ -316,7 +316,7 @@ func (r *run) endDelivery(d *delivery) {
 // settled ends a group whose every item is settled or passed.
 func (r *run) settled(d *delivery) {
 	if d.sub.tries != nil {
-		r.forget(d)
+		r.forgetTries(d)
 	}
 	r.over(d)
 }

@@ -101,6 +101,7 @@ const DefaultDiagnostics = 1024
 // Diagnostics begins to keep what happens, at most size of them; 0 means
 // [DefaultDiagnostics], and a negative one panics. Close it when it is no
 // longer needed: while there is one, each delivery costs its agent a short lock.
+// Those of a provider that was closed are closed.
 func (p *Provider) Diagnostics(size int) *Diagnostics {
 	if size < 0 {
 		panic("stream: Provider.Diagnostics: negative size")
@@ -109,7 +110,12 @@ func (p *Provider) Diagnostics(size int) *Diagnostics {
 		size = DefaultDiagnostics
 	}
 	d := &Diagnostics{hub: &p.hub, ready: make(chan struct{}, 1), ring: make([]Diagnostic, size)}
-	p.hub.change(func(list []*Diagnostics) []*Diagnostics { return append(list, d) })
+	p.hub.change(func(list []*Diagnostics) []*Diagnostics {
+		if d.closed = p.hub.closed; d.closed {
+			return nil
+		}
+		return append(list, d)
+	})
 	return d
 }
 
@@ -192,7 +198,8 @@ func (d *Diagnostics) Close() {
 type hub struct {
 	list atomic.Pointer[[]*Diagnostics] // never changed, only replaced; nil for nobody
 
-	mu sync.Mutex // of those who replace it
+	mu     sync.Mutex // of those who replace it
+	closed bool
 }
 
 func (h *hub) change(f func([]*Diagnostics) []*Diagnostics) {
@@ -228,10 +235,10 @@ func (h *hub) tell(x Diagnostic) {
 
 // close ends all of them.
 func (h *hub) close() {
-	if p := h.list.Load(); p != nil {
-		for _, d := range *p {
-			d.Close()
-		}
+	var all []*Diagnostics
+	h.change(func(list []*Diagnostics) []*Diagnostics { h.closed, all = true, list; return list })
+	for _, d := range all {
+		d.Close()
 	}
 }
 

@@ -73,7 +73,7 @@ func (r *run) finish() {
 	r.purge()
 	r.closeAllCursors()
 	r.step("cursors closed")
-	r.endReceiver(receiverJob{done: r.pumping.purged, mark: mark, marked: marked})
+	r.endReceiver(receiverJob{done: append(r.pumping.purged, r.refusals.finished...), mark: mark, marked: marked})
 	r.unregisterAll()
 	r.stats = r.snapshotAtEnd()
 	clear(r.streams)

@@ -118,7 +118,8 @@ func (r *run) reposition(sub *subscription, at Position) error {
 // of the group counts as processed. When that place cannot be had the group
 // stays and the failure handler is asked (OR-93).
 func (r *run) rewound(d *delivery, at Position) {
-	if at.Kind == PositionResume { // where it is: before this group, or behind what it has of it
+	resume, has := at.Kind == PositionResume, at.Token
+	if resume { // where it is: before this group, or behind what it has of it
 		if first := d.containers[0].Token; containerToken(at.Token).Compare(first) < 0 {
 			at = Position{Kind: PositionAt, Token: first}
 		} else {
@@ -126,12 +127,37 @@ func (r *run) rewound(d *delivery, at Position) {
 		}
 	}
 	if err := r.reposition(d.sub, at); err != nil {
-		d.err = fmt.Errorf("rewind to %s: %w", at, err)
+		if d.err = fmt.Errorf("rewind to %s: %w", at, err); resume {
+			r.resumeInPlace(d, has)
+			return
+		}
 		r.deliveryFailed(d, d.items)
 		return
 	}
 	d.rest = nil // read again from there
 	r.over(d)
+}
+
+// resumeInPlace is for a consumer that has events up to and including has, where
+// that place cannot be asked for: the adapter cannot rewind, or the queue never
+// gave the token out. What it has of the group is settled, as it says; the rest
+// is offered again.
+func (r *run) resumeInPlace(d *delivery, has penstock.Token) {
+	left := slices.Clone(d.items)
+	left = slices.DeleteFunc(left, func(it Item) bool { return it.Token.Compare(has) <= 0 })
+	n := len(d.items) - len(left)
+	if n == 0 { // it takes nothing, and says that it has nothing
+		r.attemptFailed(d, Answer{}, d.err)
+		return
+	}
+	r.log.Warn("consumer goes on in the middle of a delivery, behind a place that cannot be asked for", r.about(d.sub, "token", has.String(), "events", n, "err", d.err)...)
+	r.countSettled(d, n)
+	if len(left) == 0 {
+		r.settled(d)
+		return
+	}
+	d.items, d.err = left, nil
+	r.firstTry(d)
 }
 
 // cursorAt opens the place that a consumer asked for (OR-74 to OR-77). Only
@@ -311,6 +337,8 @@ func (r *run) gone(sub *subscription) {
 		defer r.latch.leave()
 		if err != nil && !errors.Is(err, penstock.ErrNotFound) {
 			r.log.Warn("unregistering a subscription failed", r.about(sub, "err", err)...)
+		} else if r.forget != nil {
+			r.forget(rec)
 		}
 	})
 }

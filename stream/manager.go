@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,8 +47,9 @@ type Ownership struct {
 
 func newManager(p *Provider) *manager {
 	m := &manager{provider: p, live: map[int]chan struct{}{}}
-	m.owned = func() Ownership { return Ownership{Seq: 1, Queues: p.mapper.Queues()} } // static: all
-	for _, q := range p.mapper.Queues() {
+	queues := slices.Clone(p.mapper.Queues())                               // what the mapper says later changes nothing
+	m.owned = func() Ownership { return Ownership{Seq: 1, Queues: queues} } // static: all
+	for _, q := range queues {
 		m.agents = append(m.agents, newAgent(m.agentConfig(q)))
 	}
 	return m
@@ -63,6 +65,7 @@ func (m *manager) agentConfig(q QueueID) agentConfig {
 		registry:        p.registry(),
 		resolve:         p.resolve,
 		attached:        p.attachment,
+		forget:          p.forget,
 		implicit:        p.implicit,
 		filter:          c.Filter,
 		filterErrors:    c.FilterErrors,

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 )
 
 // Provider joins streams to a queue: producers enqueue through its adapter;
@@ -157,7 +158,7 @@ func (p *Provider) enqueue(ctx context.Context, c Container) error {
 // checkToken asks the adapter, if it can tell, whether a token is one of its own.
 func (p *Provider) checkToken(q QueueID, t penstock.Token) error {
 	if c, ok := p.adapter.(TokenChecker); ok {
-		return c.CheckToken(q, t)
+		return guard.Call("token checker", func() error { return c.CheckToken(q, t) })
 	}
 	return nil
 }
@@ -180,6 +181,9 @@ type consumerKey struct {
 type attachment struct {
 	consumer Consumer
 	gone     atomic.Bool // another one took its place, or none; set under the provider's mu
+
+	incarnation uint64 // of its subscription; 0 until the registry has answered
+	withdrawn   uint64 // one of which it was told meanwhile that it is no more
 }
 
 func (a *attachment) get() Consumer {
@@ -258,16 +262,34 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	c := &attachment{consumer: next(before.get())}
 	p.put(key, c)
 	p.mu.Unlock()
-	_, err = p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})
-	if err == nil {
-		return nil
-	}
+	rec, err := p.registry().Subscribe(ctx, SubscriptionRecord{Stream: p.qualified(s), Name: name, Filter: strings.TrimSpace(o.filter)})
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err == nil {
+		if c.incarnation = rec.Incarnation; c.withdrawn == rec.Incarnation && p.consumers[key] == c {
+			p.put(key, nil)
+		}
+		return nil
+	}
 	if p.consumers[key] == c {
 		p.put(key, before)
 	}
 	return err
+}
+
+// forget gives up the consumer of a subscription that is no more: it was
+// removed elsewhere, or its consumer is gone. One that was attached since stays.
+func (p *Provider) forget(rec SubscriptionRecord) {
+	key := consumerKey{rec.Stream.StreamID, rec.Name}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch c := p.consumers[key]; {
+	case c == nil:
+	case c.incarnation == 0:
+		c.withdrawn = max(c.withdrawn, rec.Incarnation)
+	case c.incarnation == rec.Incarnation:
+		p.put(key, nil)
+	}
 }
 
 // unsubscribe unregisters first and detaches then, so that no agent takes the

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 )
 
 // pumpState is the read loop of a run. At most one pump is active; a poll
@@ -139,13 +141,14 @@ func (r *run) purge() {
 		if _, newest, any := c.purge(false); any {
 			r.raiseFloor(newest)
 		}
+		r.refusals.finished = nil
 		return
 	}
 	done := r.cache.Purge()
 	if n := len(done); n > 0 {
 		r.raiseFloor(done[n-1].Token)
-		r.pumping.purged = append(r.pumping.purged, done...)
 	}
+	r.pumping.purged = append(r.pumping.purged, r.refusals.inOrder(done, r.cache.Len() == 0)...)
 }
 
 // progressDue keeps the cost of computing progress, which grows with the
@@ -168,16 +171,27 @@ func (r *run) runJob(job receiverJob) {
 func (r *run) report(ctx context.Context, job *receiverJob) {
 	if len(job.done) > 0 {
 		r.within.Store(&callDelivered)
-		if err := r.receiver.Delivered(ctx, job.done); err != nil {
+		if err := guard.Call("receiver", func() error { return r.receiver.Delivered(ctx, job.done) }); err != nil {
 			r.log.Warn("containers not acknowledged; the queue will deliver them again", r.fields("containers", len(job.done), "err", err)...)
 		}
 	}
 	if job.marked {
 		r.within.Store(&callUpdate)
-		if err := r.marks.Update(ctx, job.mark, time.Now()); err != nil {
+		if err := r.update(ctx, job.mark); err != nil {
 			r.log.Warn("checkpoint not stored", r.fields("token", job.mark.String(), "err", err)...)
 		}
 	}
+}
+
+// update stores the checkpoint. A panic is an error like any other: the read of
+// the turn goes on.
+func (r *run) update(ctx context.Context, mark penstock.Token) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &penstock.PanicError{Where: "checkpointer", Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return r.marks.Update(ctx, mark, time.Now())
 }
 
 func (r *run) jobEnded(job *receiverJob, got []Container, err error) {

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -19,6 +20,8 @@ type refusals struct {
 	handing bool // a worker hands the first one over
 	err     error
 	forGood bool // one was refused, and there are no dead letters
+
+	finished []Container // are dead letters, and to be reported when what was read before them is
 
 	unknown error     // of a read whose outcome is not known; nil when there is none
 	since   time.Time // of unknown
@@ -86,7 +89,7 @@ func (r *run) handedOver(c Container) {
 	if t := containerToken(c.Token); !r.hasRead || t.Compare(r.read) > 0 {
 		r.read, r.hasRead, r.taken = t, true, c.Time
 	}
-	r.pumping.purged = append(r.pumping.purged, c)
+	f.finished = append(f.finished, c)
 	if len(f.waiting) > 0 {
 		r.handOver()
 		return
@@ -94,6 +97,33 @@ func (r *run) handedOver(c Container) {
 	r.pumping.force = true
 	r.pumping.freed = r.pumping.active // a pump under way looks again when it ends
 	r.startPump(nil)
+}
+
+// inOrder adds to containers that have left the cache those that it never kept,
+// in the order of their tokens: one is reported when everything that was read
+// before it has left, or has been passed over.
+func (f *refusals) inOrder(done []Container, empty bool) []Container {
+	if len(f.finished) == 0 {
+		return done
+	}
+	byToken := func(a, b Container) int { return a.Token.Compare(b.Token) }
+	slices.SortStableFunc(f.finished, byToken)
+	n := len(f.finished)
+	if !empty {
+		n = 0
+		for n < len(f.finished) && len(done) > 0 && byToken(f.finished[n], done[len(done)-1]) < 0 {
+			n++
+		}
+	}
+	if n == 0 {
+		return done
+	}
+	out := append(slices.Clone(done), f.finished[:n]...)
+	if f.finished = f.finished[n:]; len(f.finished) == 0 {
+		f.finished = nil
+	}
+	slices.SortStableFunc(out, byToken)
+	return out
 }
 
 // refusedLetters makes events of their own of a container: no subscription has

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/penstock/penstock"
 )
@@ -24,6 +25,32 @@ func sound(where string, err error) (out error) {
 	_ = err.Error()
 	for _, known := range []error{ErrConsumerGone, ErrAway, errUnattached, errExpired, errStopped, penstock.ErrUnknownOutcome, penstock.ErrNotFound} {
 		_ = errors.Is(err, known)
+	}
+	return err
+}
+
+// seamErrors are what a [Consumer] says about itself. A handler in this process
+// may meet them in what it calls itself.
+var seamErrors = [...]error{ErrConsumerGone, ErrAway, errUnattached}
+
+// handlerError is an error of a handler that matches one of them: it is a
+// failure like any other.
+type handlerError struct{ err error }
+
+func (e *handlerError) Error() string { return e.err.Error() }
+
+func (e *handlerError) Is(target error) bool {
+	return !slices.Contains(seamErrors[:], target) && errors.Is(e.err, target)
+}
+
+func (e *handlerError) As(target any) bool { return errors.As(e.err, target) }
+
+// ofHandler keeps an error of a handler from being taken for one of the seam.
+func ofHandler(err error) error {
+	for _, said := range seamErrors {
+		if errors.Is(err, said) {
+			return &handlerError{err}
+		}
 	}
 	return err
 }

@@ -159,7 +159,11 @@ func (a *visibilityAdapter) Enqueue(ctx context.Context, c Container) error {
 	if err := checkEvents(c.Events.Len()); err != nil {
 		return err
 	}
-	return a.v.queues[a.v.mapper.QueueFor(c.Stream).Number].enqueue(c, time.Now())
+	n := a.v.mapper.QueueFor(c.Stream).Number
+	if n < 0 || n >= len(a.v.queues) {
+		return &penstock.FieldError{Field: "Mapper", Reason: fmt.Sprintf("says queue %d for stream %s, of %d", n, c.Stream, len(a.v.queues))}
+	}
+	return a.v.queues[n].enqueue(c, time.Now())
 }
 
 func (a *visibilityAdapter) NewReceiver(q QueueID) (Receiver, error) {
@@ -320,9 +324,11 @@ func (r *visibilityReceiver) Shutdown(context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, h := range r.held {
-		r.queue.release(h.receipt)
+	receipts := make([]uint64, len(r.held))
+	for i, h := range r.held {
+		receipts[i] = h.receipt
 	}
+	r.queue.release(receipts)
 	r.held = nil
 	return nil
 }

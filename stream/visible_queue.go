@@ -182,14 +182,18 @@ func (q *visibleQueue) renew(receipt uint64, now time.Time) bool {
 	return true
 }
 
-// release makes a message visible at once.
-func (q *visibleQueue) release(receipt uint64) {
+// release makes messages visible at once.
+func (q *visibleQueue) release(receipts []uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if m := q.hidden[receipt]; m != nil {
-		delete(q.hidden, receipt)
-		q.show([]*message{m})
+	var back []*message
+	for _, n := range receipts {
+		if m := q.hidden[n]; m != nil {
+			delete(q.hidden, n)
+			back = append(back, m)
+		}
 	}
+	q.show(back)
 }
 
 // wait returns when something is ready. Several may wait; one that is woken

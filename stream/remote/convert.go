@@ -3,8 +3,10 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 	"github.com/penstock/penstock/stream"
 )
 
@@ -162,6 +164,38 @@ func errorFrame(call uint64, err error) (f frame) {
 	f.Gone = errors.Is(err, stream.ErrConsumerGone)
 	f.Away = errors.Is(err, stream.ErrAway)
 	return f
+}
+
+// plain is an error that holds its text and nothing of the user's: it can be
+// asked under a lock. One that leaves its goroutine when it is asked is told as
+// such.
+func plain(where string, err error) error {
+	out := &Error{Text: "an error that cannot be asked for its text"}
+	if bad := guard.Call(where+": its error", func() error {
+		f := errorFrame(0, err)
+		out = &Error{Text: string(f.Error), Gone: f.Gone, Away: f.Away}
+		return nil
+	}); bad != nil {
+		return out
+	}
+	return out
+}
+
+// plainFailures is plain for each failure of an answer.
+func plainFailures(where string, failed []stream.ItemFailure) []stream.ItemFailure {
+	out := slices.Clone(failed)
+	for next := 0; next < len(out); next++ {
+		_ = guard.Call(where+": its error", func() error {
+			for ; next < len(out); next++ {
+				if err := out[next].Err; err != nil {
+					out[next].Err = &Error{Text: "an error that cannot be asked for its text"}
+					out[next].Err = &Error{Text: cut(tellable(err), maxError)}
+				}
+			}
+			return nil
+		})
+	}
+	return out
 }
 
 // tellable returns the text of an error, which is user code: a nil pointer in

@@ -36,7 +36,7 @@ type far struct {
 
 	lanes  map[laneKey]*lane
 	tokens int    // remembered, of all lanes
-	turn   uint64 // rises with each delivery handled
+	turn   uint64 // rises with each delivery handled and each question
 }
 
 type laneKey struct {
@@ -49,6 +49,7 @@ type lane struct {
 	maker   *maker // of its consumer
 	running *job
 	queue   []*job // behind it, in order
+	asking  int    // questions with the consumer
 
 	settled     map[penstock.Token]struct{} // of the last delivery handled
 	incarnation uint64
@@ -127,17 +128,37 @@ func (f *far) demand(due bool) (limit uint64, tell bool) {
 }
 
 // lane finds or makes the one of a subscription; nil when there are too many.
+// One that has nothing with a consumer is forgotten for it, the one used longest
+// ago: its subscription may be long removed.
 func (f *far) lane(r stream.SubscriptionRecord) *lane {
 	key := laneKey{r.Stream, r.Name}
 	l := f.lanes[key]
 	if l == nil {
-		if len(f.lanes) >= f.lanesMax {
+		if len(f.lanes) >= f.lanesMax && !f.dropOldest() {
 			return nil
 		}
 		l = &lane{maker: newMaker()}
 		f.lanes[key] = l
 	}
 	return l
+}
+
+// dropOldest forgets the lane used longest ago of those that have nothing with a
+// consumer; false when there is none.
+func (f *far) dropOldest() bool {
+	var key laneKey
+	var oldest *lane
+	for k, l := range f.lanes {
+		if l.running == nil && len(l.queue) == 0 && l.asking == 0 && (oldest == nil || l.used < oldest.used) {
+			key, oldest = k, l
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	f.forget(oldest)
+	delete(f.lanes, key)
+	return true
 }
 
 // maker makes a consumer once, by whoever holds turn.
@@ -158,14 +179,23 @@ func (f *far) asked(call uint64, r stream.SubscriptionRecord) (*lane, *frame) {
 		err = fmt.Errorf("%d questions are not answered yet: %w", f.asking, penstock.ErrFull)
 	} else if l := f.lane(r); l != nil {
 		f.asking++
+		l.asking++
+		f.turn++
+		l.used = f.turn
 		return l, nil
 	}
 	e := errorFrame(call, err)
 	return nil, &e
 }
 
+// answered says that a question has its answer.
+func (f *far) answered(l *lane) {
+	f.asking--
+	l.asking--
+}
+
 func (f *far) tooMany() error {
-	return fmt.Errorf("more than %d subscriptions: %w", f.lanesMax, penstock.ErrFull)
+	return fmt.Errorf("more than %d subscriptions at work: %w", f.lanesMax, penstock.ErrFull)
 }
 
 // delivered takes a delivery. It returns the job to run now, if any, or the

@@ -177,7 +177,11 @@ func fromPosition(p stream.Position) (*position, error) {
 	if int(p.Kind) >= len(positionKinds) {
 		return nil, fmt.Errorf("position %s cannot be sent: %w", p, penstock.ErrUnsupported)
 	}
-	return &position{Kind: positionKinds[p.Kind], Token: p.Token, Time: p.Time}, nil
+	at := p.Time.UTC()
+	if y := at.Year(); y < 0 || y > 9999 { // of four digits on the wire
+		return nil, fmt.Errorf("position %s cannot be sent: %w", p, penstock.ErrUnsupported)
+	}
+	return &position{Kind: positionKinds[p.Kind], Token: p.Token, Time: at}, nil
 }
 
 // check says what is missing in a frame that the other end has sent. owner

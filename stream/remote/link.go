@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
+
+	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/guard"
 )
 
 // link is one connection: what is to be written, and why it has ended. The
@@ -78,7 +82,7 @@ func (l *link) end(err error) {
 	}
 	l.ended = true
 	l.mu.Unlock()
-	l.conn.Close()
+	_ = guard.Call("connection", l.conn.Close) // what it says changes nothing: it is not used any more
 	close(l.over)
 }
 
@@ -87,6 +91,19 @@ func (l *link) take() (out []outgoing, last bool) {
 	defer l.mu.Unlock()
 	out, l.out, l.alive = l.out, nil, false
 	return out, l.last
+}
+
+// carry runs one direction of the connection, whose methods are user code: when
+// one of them panics, or leaves the goroutine, the connection ends.
+func (l *link) carry(direction func()) {
+	finished := false
+	defer func() {
+		if !finished {
+			l.end(fmt.Errorf("%w: %w", &penstock.PanicError{Where: "connection", Value: recover(), Stack: debug.Stack()}, ErrLost))
+		}
+	}()
+	direction()
+	finished = true
 }
 
 // write carries frames to the connection until it ends.

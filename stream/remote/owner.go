@@ -279,11 +279,11 @@ func (o *Owner) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	wrote, read := make(chan struct{}), make(chan struct{})
 	go func() { // writer of the connection: link.end stops it, Serve waits
 		defer close(wrote)
-		l.write()
+		l.carry(l.write)
 	}()
 	go func() { // reader of the connection: link.end stops it, Serve waits
 		defer close(read)
-		l.read(newDecoder(conn, o.config.MaxLine, false), s.take)
+		l.carry(func() { l.read(newDecoder(conn, o.config.MaxLine, false), s.take) })
 	}()
 	s.watch(ctx)
 	<-wrote

@@ -28,14 +28,18 @@ type shop struct {
 	stop     func() error
 }
 
-func newShop(t *testing.T) *shop {
+func newShop(t *testing.T, change ...func(c *stream.Config)) *shop {
 	t.Helper()
 	topic, err := stream.OpenTopic(queue.Config[stream.Container]{Name: "shop", Partitions: 1, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &shop{network: newNetwork(t, remote.OwnerConfig{})}
-	s.provider, err = stream.Open(stream.Config{Name: "shop", Factory: topic, Queues: 1, Logger: quiet, DeliveryBackoff: stream.Fixed(10 * time.Millisecond)})
+	c := stream.Config{Name: "shop", Factory: topic, Queues: 1, Logger: quiet, DeliveryBackoff: stream.Fixed(10 * time.Millisecond)}
+	for _, f := range change {
+		f(&c)
+	}
+	s.provider, err = stream.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}

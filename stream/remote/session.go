@@ -36,11 +36,11 @@ func (c *session) serve(ctx context.Context) (greeted bool, err error) {
 	c.link.push(outgoing{frame: frame{Kind: kindHello, Version: Version, ID: text(c.id), Demand: c.config.Demand, MaxLine: c.config.MaxLine}})
 	go func() { // writer of the connection: link.end stops it, serve waits
 		defer close(wrote)
-		c.link.write()
+		c.link.carry(c.link.write)
 	}()
 	go func() { // reader of the connection: link.end stops it, serve waits
 		defer close(read)
-		c.link.read(newDecoder(c.link.conn, c.config.MaxLine, true), c.take)
+		c.link.carry(func() { c.link.read(newDecoder(c.link.conn, c.config.MaxLine, true), c.take) })
 	}()
 	c.watch(ctx)
 	<-wrote
@@ -236,7 +236,7 @@ func (c *session) ask(f *frame) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.calls, f.Call)
-		c.far.asking--
+		c.far.answered(l)
 		if c.Subscriber.link == c.link {
 			c.reply(answer)
 		}
@@ -268,7 +268,7 @@ func (c *session) question(ctx context.Context, m *maker, f *frame) (answer fram
 		return err
 	})
 	if err != nil {
-		return errorFrame(f.Call, err)
+		return errorFrame(f.Call, plain("consumer "+rec.Name, err))
 	}
 	return answer
 }
@@ -314,14 +314,19 @@ func (s *Subscriber) prepare(j *job) {
 
 func (s *Subscriber) handle(j *job) (a stream.Answer, err error) {
 	defer j.cancel()
-	err = guard.Call("consumer "+j.whole.Subscription.Name, func() error {
+	where := "consumer " + j.whole.Subscription.Name
+	err = guard.Call(where, func() error {
 		consumer, err := s.consumer(j.ctx, j.maker, j.whole.Subscription)
 		if err == nil {
 			a, err = consumer.Deliver(j.ctx, j.rest)
 		}
 		return err
 	})
-	return a, err
+	if err != nil {
+		return stream.Answer{}, plain(where, err)
+	}
+	a.Failed = plainFailures(where, a.Failed)
+	return a, nil
 }
 
 // handled takes the outcome of a job and returns the next one of its lane.

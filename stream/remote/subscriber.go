@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -19,7 +20,8 @@ import (
 // given; a negative field is refused with a *penstock.FieldError.
 type SubscriberConfig struct {
 	// Dial makes a connection to the owner; required. It should return soon
-	// after its ctx has ended. Close of the connection must end a Read and a
+	// after its ctx has ended: one that does not within a second is left behind,
+	// and what it returns is closed. Close of the connection must end a Read and a
 	// Write under way.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 	// Consumer makes the consumer of a subscription, when the owner first asks
@@ -40,8 +42,12 @@ type SubscriberConfig struct {
 	// subscription. When their answer was lost they come again, and are settled
 	// without calling the handler. The subscription that settled something
 	// longest ago is forgotten first.
-	Remember      int
-	Subscriptions int            // 4,096; more are refused
+	Remember int
+	// Subscriptions, 4,096, is how many are known at a time. For one more the one
+	// is forgotten that was used longest ago and has no handler at work, with its
+	// consumer, which is made anew if it is needed again. When all have one, it
+	// is refused.
+	Subscriptions int
 	MaxLine       int            // 4 MiB, at least 64 KiB; the longest line in bytes, read or written
 	Backoff       stream.Backoff // between connections; Exponential 100 ms to 10 s, step 100 ms
 	Drain         time.Duration  // 25 s; how long Run lets handlers end
@@ -101,6 +107,7 @@ type Subscriber struct {
 
 	mu      sync.Mutex
 	running bool
+	dialing int // calls of Dial that have not returned
 	far     *far
 	link    *link // the connection in use; nil when there is none
 	conns   uint64
@@ -137,14 +144,14 @@ func (s *Subscriber) Connected() bool {
 // is remembered for the delivery that comes again.
 //
 // It returns nil after a full drain and a *penstock.DrainError when handlers
-// had to be cancelled or left behind; otherwise an error that matches
+// had to be cancelled or left behind, or the dial was; otherwise an error that matches
 // [ErrReplaced] when another subscriber has connected to the same owner, or
 // penstock.ErrUnsupported when the owner speaks another version. While it runs,
-// and while a handler that was left behind has not returned, a second call fails
-// with penstock.ErrExists.
+// and while a handler or a dial that was left behind has not returned, a second
+// call fails with penstock.ErrExists.
 func (s *Subscriber) Run(ctx context.Context) error {
 	s.mu.Lock()
-	if s.running || s.far.handling+s.far.asking > 0 {
+	if s.running || s.far.handling+s.far.asking+s.dialing > 0 {
 		s.mu.Unlock()
 		return fmt.Errorf("remote: run subscriber: %w", penstock.ErrExists)
 	}
@@ -157,6 +164,8 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	s.running = false
 	s.mu.Unlock()
 	switch {
+	case errors.Is(err, errDialing):
+		return &penstock.DrainError{Left: left, Busy: []string{"dial"}, Err: context.DeadlineExceeded}
 	case err != nil:
 		return err
 	case left > 0:
@@ -173,6 +182,9 @@ func (s *Subscriber) connections(ctx context.Context) error {
 		var f *finalError
 		if errors.As(err, &f) {
 			return fmt.Errorf("remote: %w", f.err)
+		}
+		if errors.Is(err, errDialing) {
+			return err
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -212,11 +224,7 @@ func (e *finalError) Unwrap() error { return e.err }
 // connect makes a connection and serves it. Greeted reports whether the owner
 // has said hello.
 func (s *Subscriber) connect(ctx context.Context) (greeted bool, err error) {
-	var conn io.ReadWriteCloser
-	err = guard.Call("dial", func() (err error) {
-		conn, err = s.config.Dial(ctx)
-		return err
-	})
+	conn, err := s.dial(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -225,6 +233,51 @@ func (s *Subscriber) connect(ctx context.Context) (greeted bool, err error) {
 	}
 	c := newSession(s, conn)
 	return c.serve(ctx)
+}
+
+// errDialing says that Dial has not returned although its context has ended.
+var errDialing = errors.New("dial was left behind")
+
+// dial calls Dial. One that does not return within abandonAfter of the end of
+// ctx is left behind.
+func (s *Subscriber) dial(ctx context.Context) (conn io.ReadWriteCloser, err error) {
+	s.mu.Lock()
+	s.dialing++
+	s.mu.Unlock()
+	var made io.ReadWriteCloser
+	var failed error
+	var taken atomic.Bool // by who returns, or by who left it behind
+	done := make(chan struct{})
+	go func() { // one call of Dial: ends with it; dial waits, or the next Run refuses
+		defer close(done)
+		failed = guard.Call("dial", func() (err error) {
+			made, err = s.config.Dial(ctx)
+			return err
+		})
+		if !taken.CompareAndSwap(false, true) && made != nil {
+			_ = guard.Call("connection", made.Close)
+		}
+		s.mu.Lock()
+		s.dialing--
+		s.mu.Unlock()
+	}()
+	select {
+	case <-done:
+		return made, failed
+	case <-ctx.Done():
+	}
+	limit := time.NewTimer(abandonAfter)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		if taken.CompareAndSwap(false, true) {
+			s.config.Logger.Error("dial left behind; it has not returned", "after", abandonAfter)
+			return nil, errDialing
+		}
+		<-done // about to be closed
+	}
+	return made, failed
 }
 
 // drain waits for handlers whose connection has ended, cancels them at the
