@@ -273,27 +273,6 @@ func (r *run) rosterChanged(id penstock.StreamID, roster Roster) {
 	r.leaveIfUnused(e)
 }
 
-// withdrawn has the consumer of a subscription given up that is not in the
-// roster any more, unless that is because it was faulted: then it may come back.
-func (r *run) withdrawn(rec SubscriptionRecord) {
-	if rec.Implicit || r.forget == nil || !r.latch.enter() {
-		return
-	}
-	faulted := false
-	r.spawn("registry", func(ctx context.Context) error {
-		list, err := r.registry.Faulted(ctx, rec.Stream)
-		faulted = slices.ContainsFunc(list, func(f SubscriptionRecord) bool { return f.Name == rec.Name && f.Incarnation == rec.Incarnation })
-		return err
-	}, func(err error) {
-		defer r.latch.leave()
-		if err != nil {
-			r.log.Warn("consumer of a removed subscription is kept", r.fields("stream", rec.Stream.StreamID.String(), "subscription", rec.Name, "err", err)...)
-		} else if !faulted {
-			r.forget(rec)
-		}
-	})
-}
-
 func (r *run) noteWhileRegistering(e *streamEntry, roster Roster) {
 	if roster.Revision <= e.notice.Revision {
 		return

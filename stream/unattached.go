@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // UnattachedPolicy says what becomes of a stored subscription that nobody in
@@ -63,4 +64,25 @@ func (r *run) hold(h *handshake) {
 	h.sub.held = true
 	r.tellOf(h.sub, SubscriptionUnattached, Diagnostic{})
 	r.endHandshake(h)
+}
+
+// withdrawn has the consumer of a subscription given up that is not in the
+// roster any more, unless that is because it was faulted: then it may come back.
+func (r *run) withdrawn(rec SubscriptionRecord) {
+	if rec.Implicit || r.forget == nil || !r.latch.enter() {
+		return
+	}
+	faulted := false
+	r.spawn("registry", func(ctx context.Context) error {
+		list, err := r.registry.Faulted(ctx, rec.Stream)
+		faulted = slices.ContainsFunc(list, func(f SubscriptionRecord) bool { return f.Name == rec.Name && f.Incarnation == rec.Incarnation })
+		return err
+	}, func(err error) {
+		defer r.latch.leave()
+		if err != nil {
+			r.log.Warn("consumer of a removed subscription is kept", r.fields("stream", rec.Stream.StreamID.String(), "subscription", rec.Name, "err", err)...)
+		} else if !faulted {
+			r.forget(rec)
+		}
+	})
 }
