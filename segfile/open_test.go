@@ -94,7 +94,7 @@ func TestOpenThatIsStoppedChangesNothing_FM98(t *testing.T) {
 	_ = l.Close() // of a dead process
 	why := errors.New("stopped by terminated")
 	stops := [2]int{}
-	for stop := 1; ; stop++ {
+	for id, stop := 0, 1; id < 2; stop++ {
 		again := m.Clone()
 		c.FS = again
 		before := [2][]byte{snapshot(t, again, firstSegment), snapshot(t, again, "data/orders/p00001/00000000000000000000.seg")}
@@ -106,8 +106,11 @@ func TestOpenThatIsStoppedChangesNothing_FM98(t *testing.T) {
 				t.Errorf("%+v after %+v", p, last)
 			}
 			last = p
+			if p.Partition != id {
+				return
+			}
 			if asked++; asked == stop {
-				at = p.Partition
+				at = id
 				cancel(why)
 			}
 		}
@@ -116,7 +119,8 @@ func TestOpenThatIsStoppedChangesNothing_FM98(t *testing.T) {
 		if at < 0 || err == nil { // it was not stopped, or at its last block
 			must(t, err)
 			must(t, l.Close())
-			break
+			id, stop = id+1, 0
+			continue
 		}
 		stops[at]++
 		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {

@@ -43,6 +43,7 @@ type recovery struct {
 	lost   bool // state.slot had no valid slot
 	bases  []penstock.Offset
 	spare  bool                                   // a segment was being prepared, and is still there
+	first  *secured                               // what is done beside the reading; nil when nothing is read
 	watch  func(size int64) func(pos int64) error // for fileView.look of a file of that size
 }
 
@@ -85,6 +86,7 @@ func (p *Partition) abandon() {
 }
 
 func (r *recovery) run(ctx context.Context) error {
+	defer func() { r.first.wait() }()
 	if err := r.readState(); err != nil {
 		return err
 	}
@@ -97,9 +99,6 @@ func (r *recovery) run(ctx context.Context) error {
 	if err := r.tail(); err != nil {
 		return err
 	}
-	if err := r.dropSpare(); err != nil {
-		return err
-	}
 	if err := r.cursors(); err != nil {
 		return err
 	}
@@ -108,9 +107,12 @@ func (r *recovery) run(ctx context.Context) error {
 	}
 	if !r.report.Clean && r.p.fault == nil && r.p.broken == nil {
 		r.p.w.begun = true
-		return r.p.saveState(false, true)
+		if err := r.p.saveState(false, true); err != nil {
+			return err
+		}
 	}
-	return nil
+	r.first.wait()
+	return r.dropSpare()
 }
 
 func (r *recovery) note(format string, args ...any) {

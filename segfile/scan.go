@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/penstock/penstock"
 )
@@ -31,8 +32,9 @@ type fileView struct {
 	n     int      // valid bytes of buf
 	data  []extent // with known: outside of these there are only zeros
 	known bool
-	blind bool  // what cannot be read counts as zeros
-	ahead int64 // unless it is 0: nothing is read ahead behind it
+	blind bool           // what cannot be read counts as zeros
+	ahead int64          // unless it is 0: nothing is read ahead behind it
+	help  chan<- *helper // unless it is nil: takes a helper when the one before has ended
 }
 
 // extent is the part [from, to) of a file.
@@ -187,50 +189,72 @@ type scanned struct {
 	maxTime int64
 	bytes   int64 // looked at
 	cause   error // why the run ended: what stands at mark.pos is not a frame
+	indexed int64 // position of the last entry of the index, or of what stands for one
+	apart   bool  // the frames in front are not known: sums stands for rolling
+	sums    []byte
+	first   mark // with apart: the first frame
 }
 
 // scan follows the frames of the last segment from a known place to the first
 // position where no valid frame begins.
-func scan(v *fileView, from mark) (scanned, error) { return follow(v, from, nil) }
+func scan(v *fileView, from mark) (scanned, error) {
+	s := scanned{mark: from, indexed: headerSize}
+	err := s.helped(v)
+	s.bytes = s.pos - from.pos
+	return s, err
+}
 
 // follow is scan that shows each frame to a function, unless it is nil. The
 // bytes are valid until it returns; an error of it ends the scan. So does a whole
 // frame that this version does not know, which is not the end of a run: the error
 // matches penstock.ErrUnsupported.
 func follow(v *fileView, from mark, each func(pos int64, b []byte, h header) error) (scanned, error) {
-	s := scanned{mark: from}
-	last := int64(headerSize)
-	for !s.sealed {
-		b, h, err := v.frame(s.pos, from.seg.seed)
+	s := scanned{mark: from, indexed: headerSize}
+	err := s.run(v, math.MaxInt64, each)
+	s.bytes = s.pos - from.pos
+	return s, err
+}
+
+// run goes on with the frames that begin before a position, or up to what ends
+// the run: a seal or a cause.
+func (s *scanned) run(v *fileView, to int64, each func(pos int64, b []byte, h header) error) error {
+	for !s.over() && s.pos < to {
+		b, h, err := v.frame(s.pos, s.seg.seed)
 		if err == nil && h.base != s.end {
 			err = errBaseOffset
 		}
 		if err != nil {
 			if unread(err) || errors.Is(err, penstock.ErrUnsupported) {
-				return s, err
+				return err
 			}
 			s.cause = err
 			break
 		}
 		if each != nil {
 			if err := each(s.pos, b, h); err != nil {
-				return s, err
+				return err
 			}
 		}
 		if h.kind == typeData {
-			s.rolling = roll(s.rolling, b)
+			if s.apart {
+				s.sums = append(s.sums, b[8:12]...)
+			} else {
+				s.rolling = roll(s.rolling, b)
+			}
 			s.maxTime = max(s.maxTime, h.maxTime)
-			if s.pos-last >= indexEvery {
+			if s.pos-s.indexed >= indexEvery {
 				s.index = append(s.index, indexEntry{s.end, s.pos, s.maxTime})
-				last = s.pos
+				s.indexed = s.pos
 			}
 		}
 		s.epoch, s.durable = max(s.epoch, h.epoch), max(s.durable, h.durable)
 		s.pos, s.end, s.sealed = s.pos+int64(len(b)), h.end(), h.kind == typeSeal
 	}
-	s.bytes = s.pos - from.pos
-	return s, nil
+	return nil
 }
+
+// over reports whether the end of the run was found.
+func (s *scanned) over() bool { return s.sealed || s.cause != nil }
 
 // behind is what stands behind a bad frame.
 type behind struct {

@@ -1,8 +1,8 @@
 package segfile
 
 import (
-	"errors"
 	"path/filepath"
+	"runtime"
 
 	"github.com/penstock/penstock/internal/vfs"
 )
@@ -11,45 +11,62 @@ import (
 // file of more pieces is read to its end.
 const extentsMax = 256
 
-// secured is what makes the end of a log durable while it is being read: after
-// a kill it may be in the page cache only. The scan keeps a processor busy, and
-// the syncs the disk.
+// secured is what an open does beside the reading of the last segment and its
+// sync. It helps the scan, and then makes state.slot durable, which after a kill
+// may be in the page cache only: two files are synced in the time of one.
 //
-// Invariant: between secure and wait nobody else uses state.slot or removes the
-// prepared segment, and nobody writes to the active one.
+// Invariant: between secure and stored nobody else uses state.slot; between secure
+// and wait nobody else removes the prepared segment.
 type secured struct {
-	done     chan struct{}
-	err      error    // of the sync of the segment
-	stateErr error    // of the sync of state.slot
-	data     []extent // outside of these the segment holds only zeros; valid when known
-	known    bool
+	helpers chan *helper
+	scanned bool // helpers is closed
+	stored  chan struct{}
+	done    chan struct{}
+	err     error // of the sync of state.slot; read it behind stored
 }
 
-// secure starts it, for what lies from a position on. The caller waits before
-// it closes the file.
-func (r *recovery) secure(f vfs.File, from int64) *secured {
-	s := &secured{done: make(chan struct{})}
-	// Syncs two files, removes a third and ends; secured.wait waits for it.
+// secure starts it.
+func (r *recovery) secure() *secured {
+	s := &secured{helpers: make(chan *helper, 1), stored: make(chan struct{}), done: make(chan struct{})}
+	// Checks parts of a file, syncs another and removes a third; ended by
+	// secured.ends, waited for by secured.wait.
 	go func() {
 		defer close(s.done)
-		// The file system is asked for the data behind the sync: what was written
-		// before it is known by then, whatever a page cache holds.
-		if s.err = f.Sync(); s.err == nil {
-			s.data, s.known = dataFrom(f, from)
+		for h := range s.helpers {
+			h.run()
 		}
 		if st := r.p.w.state; st.safe < 0 {
-			s.stateErr = st.sync()
+			s.err = st.sync()
 		}
+		close(s.stored)
 		_ = r.dropSpare() // a failure shows when it is tried again
 	}()
 	return s
 }
 
-// wait blocks until nothing is under way.
-func (s *secured) wait() { <-s.done }
+// help is where a scan finds help: nowhere when there is no other processor.
+func (s *secured) help() chan<- *helper {
+	if runtime.GOMAXPROCS(0) == 1 {
+		return nil
+	}
+	return s.helpers
+}
 
-// failed returns the error of a sync, after wait.
-func (s *secured) failed() error { return errors.Join(s.err, s.stateErr) }
+// ends says that the scan has ended.
+func (s *secured) ends() {
+	if !s.scanned {
+		s.scanned = true
+		close(s.helpers)
+	}
+}
+
+// wait blocks until nothing is under way. A nil one has nothing to wait for.
+func (s *secured) wait() {
+	if s != nil {
+		s.ends()
+		<-s.done
+	}
+}
 
 // dropSpare removes a file that did not become a segment; its name is needed.
 func (r *recovery) dropSpare() error {

@@ -81,10 +81,10 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 			from = mark{seg: seg, pos: st.position, end: st.end, rolling: st.rolling, sealed: st.sealed}
 		}
 	}
-	view := &fileView{file: f, size: size, look: r.watch(size), ahead: written(f, from.pos)}
-	first := r.secure(f, from.pos)
-	defer first.wait()
+	r.first = r.secure()
+	view := &fileView{file: f, size: size, look: r.watch(size), ahead: written(f, from.pos), help: r.first.help()}
 	s, err := scan(view, from)
+	r.first.ends()
 	if err != nil {
 		return r.unreadable(s, err)
 	}
@@ -92,27 +92,31 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	p.w.index, p.w.maxTime = s.index, s.maxTime
 	p.w.epoch = max(p.w.epoch, s.epoch)
 	p.w.allocated = size >= seg.hdr.size
-	first.wait()
+	safe, failed := r.store(&s, f, max(safe, s.durable))
 	if s.sealed { // nothing can follow a seal; the cut of the file did not reach the disk
 		if lost, err := r.contradicted(&s); lost || err != nil {
 			return err
 		}
-		if err := first.failed(); err != nil {
-			return err
+		if failed != nil {
+			return failed
 		}
-		return r.settle(s, f, size, max(safe, s.durable))
+		return r.settle(s, f, size, safe)
 	}
-	view.data, view.known = first.data, first.known
+	// The file system is asked for the data behind the sync: what was written
+	// before it is known by then, whatever a page cache holds.
+	if failed == nil {
+		view.data, view.known = dataFrom(f, from.pos)
+	}
 	rest, err := search(view, seg.seed, s.pos, s.end)
 	if err != nil {
 		return r.unreadable(s, err)
 	}
-	safe = max(safe, s.durable, rest.durable)
+	safe = max(safe, rest.durable)
 	if bad, err := r.spoiled(&s, rest, size, safe); bad || err != nil {
 		return err
 	}
-	if err := first.failed(); err != nil {
-		return err
+	if failed != nil {
+		return failed
 	}
 	p.w.whole = p.w.allocated // it was synced
 	if rest.last > s.pos {
@@ -168,6 +172,22 @@ func (r *recovery) contradicted(s *scanned) (bool, error) {
 	r.adopt(s.mark)
 	r.damage(segmentName(s.seg.hdr.base), s.pos, s.end, w.at-1, cause)
 	return true, nil
+}
+
+// store makes durable what the scan found, which is known to be up to safe, and
+// returns up to where it is then. What is not known to have been is written again
+// first (ADR 0092): where that fails, it is tried again when the end is settled.
+// The error is that of a sync, and fails the open unless there is damage: frames
+// are written as they are, and nothing else is before that is known.
+func (r *recovery) store(s *scanned, f vfs.File, safe int64) (int64, error) {
+	again := rewrite(f, safe, s.pos)
+	err := f.Sync()
+	<-r.first.stored
+	err = errors.Join(err, r.first.err)
+	if again == nil && err == nil {
+		safe = max(safe, s.pos)
+	}
+	return safe, err
 }
 
 // damaged reports whether what ends the run of frames is damage and no torn
