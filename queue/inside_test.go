@@ -268,3 +268,33 @@ func TestLoanOfAShareNeverTakenEnds(t *testing.T) {
 		t.Errorf("state %d of the loan after the next call", given.loan.state)
 	}
 }
+
+// TestResizeOfAnUnusedGroupLeavesNoOldShare: no consumer of a group that nobody
+// uses keeps cursors that another one has now; its first pull would rewind them
+// while the other one is at work.
+func TestResizeOfAnUnusedGroupLeavesNoOldShare(t *testing.T) {
+	topic := openInside(t, Config[int]{Partitions: 4})
+	g, err := topic.Group("g", GroupConfig{Consumers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := g.shares.Load().consumers
+	for _, n := range []int{1, 4, 2} {
+		if err := g.Resize(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, g.shares.Load().consumers...)
+		owner := map[*cursor[int]]*Consumer[int]{}
+		for i, c := range all {
+			if c.mine != c.share.Load() {
+				t.Errorf("%d consumers: consumer %d has an old share", n, i)
+			}
+			for _, cur := range c.cursors {
+				if o := owner[cur]; o != nil && o != c {
+					t.Errorf("%d consumers: partition %d has two owners", n, cur.part.index)
+				}
+				owner[cur] = c
+			}
+		}
+	}
+}

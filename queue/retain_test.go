@@ -235,7 +235,7 @@ func TestFullDiskTakesTheOldestOfWhatIsRetained(t *testing.T) {
 				pull(t, consumer, 1)
 				commit(t, consumer)
 			}
-			m.SetSpace(m.Used() + 65_000) // for the group's position
+			m.SetSpace(0) // the group's position needs room, and so may the next segment
 			if n := len(lateGroup(t, topic)); n < 12 {
 				t.Errorf("%d events are kept, want two segments at least", n)
 			}
