@@ -61,6 +61,9 @@ func RebuildTopic(c RebuildConfig) (*Rebuilt, error) {
 		defer lock.Close()
 	}
 	b := &rebuilding{l: &Log{cfg: Config{FS: c.FS, Dir: c.Dir, Topic: c.Topic}, dir: in.dir}, cfg: &c}
+	if err := b.l.readFormat(); errors.Is(err, penstock.ErrUnsupported) {
+		return nil, err
+	}
 	switch _, err := b.l.readTopic(); {
 	case err == nil:
 		return nil, nil
@@ -118,18 +121,16 @@ func (b *rebuilding) topic() (*topic, error) {
 	for id := range b.uuids {
 		t.uuid, t.UUID = id, id.String()
 	}
-	if said := b.said("partitions"); said != "" && said != strconv.Itoa(n) {
+	if said, ok := b.said("partitions"); ok && said != strconv.Itoa(n) {
 		b.assume("partitions %d: so many directories are there; the damaged file says %s", n, said)
 	}
 	if t.Codec, err = b.codec(); err != nil {
 		return nil, err
 	}
 	t.Router, t.Tenant = b.router(), b.tenant()
-	switch at := b.said("created"); {
-	case b.created != 0:
+	t.Created, _ = b.said("created")
+	if b.created != 0 {
 		t.Created = time.Unix(0, b.created).UTC().Format(time.RFC3339Nano)
-	case at != "":
-		t.Created = at
 	}
 	return t, nil
 }
@@ -137,7 +138,7 @@ func (b *rebuilding) topic() (*topic, error) {
 // codec finds the codec: the segments have the hash of its id.
 func (b *rebuilding) codec() (string, error) {
 	fits := func(id string) bool { return id != "" && (len(b.codecs) == 0 || b.codecs[penstock.HashKey(id)]) }
-	switch old := b.said("codec"); {
+	switch old, _ := b.said("codec"); {
 	case b.cfg.Codec != "" && !fits(b.cfg.Codec):
 		return "", &penstock.FieldError{Field: "Codec", Reason: fmt.Sprintf("the segments were written with another one than %q", b.cfg.Codec)}
 	case b.cfg.Codec != "":
@@ -148,7 +149,7 @@ func (b *rebuilding) codec() (string, error) {
 		}
 		return old, nil
 	}
-	for _, id := range []string{"json/1", "raw/1", "string/1", "container/1"} {
+	for _, id := range []string{"json/1", "raw/1", "string/1", "container/1", "penstock.retry/1"} {
 		if len(b.codecs) > 0 && fits(id) {
 			return id, nil
 		}
@@ -157,11 +158,11 @@ func (b *rebuilding) codec() (string, error) {
 }
 
 func (b *rebuilding) router() string {
-	old := b.said("router")
+	old, ok := b.said("router")
 	switch {
 	case b.cfg.Router != "":
 		return b.cfg.Router
-	case old != "":
+	case ok: // perhaps none: that of a retry log
 		b.assume("router %q: the damaged file says so", old)
 		return old
 	}
@@ -170,7 +171,7 @@ func (b *rebuilding) router() string {
 }
 
 func (b *rebuilding) tenant() string {
-	old := b.said("tenant")
+	old, _ := b.said("tenant")
 	switch {
 	case b.cfg.Tenant != "":
 		return b.cfg.Tenant
@@ -181,16 +182,15 @@ func (b *rebuilding) tenant() string {
 }
 
 // said returns what can still be read of a field in the damaged file.
-func (b *rebuilding) said(field string) string {
+func (b *rebuilding) said(field string) (value string, ok bool) {
 	m := regexp.MustCompile(`"` + field + `":("(?:[^"\\\x00-\x1f]|\\.)*"|[0-9]+)[,}]`).FindSubmatch(b.old)
 	if m == nil {
-		return ""
+		return "", false
 	}
-	var s string
-	if json.Unmarshal(m[1], &s) != nil {
-		return string(m[1]) // a number
+	if json.Unmarshal(m[1], &value) != nil {
+		return string(m[1]), true // a number
 	}
-	return s
+	return value, true
 }
 
 // look collects what the files of the partitions say, and counts them.

@@ -125,3 +125,38 @@ func TestTopicFileIsNotGuessedAgainstTheSegments(t *testing.T) {
 		t.Errorf("a sound one: %+v, %v", r, err)
 	}
 }
+
+// TestTopicFileWithoutARouterIsMadeAnewWithoutOne: a retry log has none. It used
+// to be given that of a topic, and was refused from then on.
+func TestTopicFileWithoutARouterIsMadeAnewWithoutOne(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	c.Router, c.Codec = "", "penstock.retry/1"
+	l := openLog(t, c)
+	_, err := tryAppend(l.Partition(0), "a")
+	must(t, err)
+	must(t, l.Close())
+	m = m.Clone()
+	overwrite(t, m, topicFile, []byte("?"), 0)
+	c.FS = m
+	r, err := RebuildTopic(rebuildOf(c, true))
+	must(t, err)
+	if r.Router != "" || r.Codec != c.Codec {
+		t.Errorf("%+v", r)
+	}
+	l = openLog(t, c)
+	must(t, l.Partition(0).Fault())
+	must(t, l.Close())
+}
+
+// TestTopicFileOfALaterFormatIsLeftAlone: also when it looks damaged to this
+// version, which FORMAT knows better.
+func TestTopicFileOfALaterFormatIsLeftAlone(t *testing.T) {
+	m := copyTree(t, golden)
+	overwrite(t, m, topicFile, []byte("?"), 0)
+	must(t, m.Remove("data/"+formatName))
+	put(t, m, "data/"+formatName, []byte(formatMark+"\nformat 9.0\n"))
+	c := goldenConfig(m, "data")
+	_, err := RebuildTopic(rebuildOf(c, true))
+	wantErr(t, err, penstock.ErrUnsupported)
+}
