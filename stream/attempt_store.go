@@ -124,10 +124,17 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 		a.Open = false
 		switch {
 		case !returned: // it panicked: that is an answer
+		case err == nil && answer.Rewind.Kind != PositionNone: // no attempt
+			a.N--
 		case err == nil && len(answer.Failed) == 0:
 			a.N = 0
 		case err != nil && errors.Is(sound(d.where(), err), ErrAway):
 			a.N--
+		}
+		if ctx.Err() != nil { // a drain was cut; the answer is one all the same
+			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateStore)
+			defer cancel()
+			ctx = late
 		}
 		r.storeAttempt(ctx, d, a)
 	}()
@@ -135,6 +142,9 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 	returned = true
 	return answer, err
 }
+
+// lateStore bounds how long an answer is stored whose attempt has lost its context.
+const lateStore = time.Second
 
 // attempt describes the attempt that the offer is made for.
 func (d *delivery) attempt() Attempt {

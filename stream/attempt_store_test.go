@@ -123,17 +123,21 @@ func TestStoredAttemptsCountOn_G8(t *testing.T) {
 	})
 }
 
-// A store that fails holds nothing up.
+// A store that fails holds nothing up, and costs neither a poll nor the checkpoint.
 func TestAttemptStoreThatFailsHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &spyAttempts{failLoad: errBoom, failIt: errBoom}
 		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts = store })
 		c := g.subscribe("s", "sub")
+		g.marks = &spyMarks{stored: penstock.Token{Lo: 5}, has: true}
+		c.onShake = func(int) (Position, error) { return at(PositionAt, 5), nil } // refused: it is below
+		g.verdict = func(Failure) Verdict { return Retry }
+		other := g.subscribe("s", "other")
 		g.start()
-		g.feed(boxes("s", 1, 3)...)
-		g.pump() // costs the failed init a poll
+		g.feed(boxes("s", 6, 8)...)
 		g.pump()
-		want(t, "settled", c.values(), "1 2 3")
+		want(t, "refused", len(g.failed()) > 0, true)
+		want(t, "settled", other.values(), "6 7 8")
 		if err := g.stop(); err != nil {
 			t.Error(err)
 		}
@@ -465,5 +469,98 @@ func TestAttemptsNeedAnAdapterThatRewinds(t *testing.T) {
 	var field *penstock.FieldError
 	if !errors.As(err, &field) || field.Field != "Attempts" {
 		t.Errorf("open: %v, want a refusal of Attempts", err)
+	}
+}
+
+// A rewind is no attempt, as it is none in the ledger.
+func TestRewindIsNoStoredAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &spyAttempts{}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts = store })
+		c := g.subscribe("s", "sub")
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			switch n {
+			case 1:
+				return Answer{}, errBoom
+			case 2:
+				return Answer{Rewind: at(PositionAt, 1)}, nil
+			}
+			return Answer{}, nil
+		}
+		g.start()
+		g.feed(boxes("s", 1, 1)...)
+		g.pump()
+		time.Sleep(time.Minute)
+		want(t, "stored", store.words(), "1-1:1? 1-1:1 1-1:2? 1-1:1 1-1:2? 1-1:0")
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// ended refuses what is stored with a context that has ended, as [FileAttempts].
+type ended struct{ *spyAttempts }
+
+func (s ended) StoreAttempt(ctx context.Context, provider string, q QueueID, a Attempt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.spyAttempts.StoreAttempt(ctx, provider, q, a)
+}
+
+// An answer that comes when a drain was cut is stored: the event is none during
+// which a process has ended.
+func TestAnswerToACutDrainIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &spyAttempts{}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts = ended{store} })
+		c := g.subscribe("s", "sub")
+		c.gate = make(chan struct{})
+		g.start()
+		g.feed(boxes("s", 1, 1)...)
+		g.pump()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		time.AfterFunc(1500*time.Millisecond, func() { close(c.gate) })
+		_ = g.agent.stop(ctx) // nothing is left: the handler has returned by then
+		want(t, "stored", store.words(), "1-1:1? 1-1:0")
+	})
+}
+
+// Entries of what is settled are used again, and the file says when it is full.
+func TestFileOfAttemptsDoesNotGrowWithWhatIsSettled(t *testing.T) {
+	m := vfs.NewMem()
+	s := memStore(t, m)
+	defer s.Close()
+	q := QueueID{Name: "q", Number: 3}
+	store := func(i int, incarnation uint64, n int) error {
+		id := SubscriptionID{byte(i), byte(i >> 8)}
+		return s.Attempts().StoreAttempt(t.Context(), "shop", q, Attempt{Subscription: id, Incarnation: incarnation, End: penstock.Token{Lo: 1}, N: n, Open: n == 1})
+	}
+	for i := range 1000 {
+		for _, n := range []int{1, 0} {
+			if err := store(i, 1, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	info, err := m.Stat(filepath.Join("store", attemptFileName("shop", q)))
+	if err != nil || info.Size != 2*attemptSlot {
+		t.Errorf("%v, %d bytes, want a head and an entry", err, info.Size)
+	}
+	// The answer of an earlier subscription of a name does not count for the one
+	// that has the name now.
+	for _, a := range [][2]int{{1, 3}, {2, 4}, {1, 0}} {
+		if err := store(7, uint64(a[0]), a[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := s.Attempts().LoadAttempts(t.Context(), "shop", q)
+	if err != nil || len(all) != 1 || all[0].N != 4 || all[0].Incarnation != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	full := attemptFile{slots: maxStoreFile/attemptSlot - 1}
+	if _, err := full.slot(); !errors.Is(err, penstock.ErrTooLarge) {
+		t.Errorf("a full file: %v", err)
 	}
 }

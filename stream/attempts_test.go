@@ -102,6 +102,9 @@ func TestAttemptsOutliveAHandshake_G8(t *testing.T) {
 					}
 				})
 				g.announce("s", "sub")
+				if !late {
+					want(t, "offered", c.tries(), "1:1 2:1 1:1 2:2")
+				}
 				c.set(func(c *scriptConsumer) { c.groups, c.attempts, c.onDeliver, c.gate = nil, nil, nil, nil })
 				if late {
 					close(gate)

@@ -94,9 +94,10 @@ type binding struct {
 
 // Recover is an option of [Bind] for handlers that keep, with their effects,
 // the token that they processed last: f returns it, and the subscription goes
-// on behind it instead of repeating what came after the checkpoint. Ok is false
-// when there is none. A token behind where the subscription already is changes
-// nothing: an implicit subscription is never moved back.
+// on with the event behind it, of the same container if that has more, instead of
+// repeating what came after the checkpoint. Ok is false when there is none. A
+// token behind where the subscription already is changes nothing: an implicit
+// subscription is never moved back.
 func Recover(f func(ctx context.Context, s penstock.StreamID) (t penstock.Token, ok bool, err error)) SubscribeOption {
 	return func(o *subscribeOptions) { o.recover = f }
 }

@@ -363,6 +363,9 @@ func (r *run) endStale(d *delivery) {
 		if d.events() > 0 {
 			d.unpackAgain()
 		}
+		if d.events() > 0 && sub.partly {
+			d.passHad()
+		}
 		r.startDelivery(d)
 		return
 	}

@@ -41,7 +41,7 @@ func (v Verdict) String() string {
 }
 
 // Failure describes a delivery, or the attaching of a subscription, that
-// failed until its time was used up.
+// failed until its time, or the number of its attempts, was used up.
 type Failure struct {
 	Queue        QueueID
 	Subscription SubscriptionRecord

@@ -21,7 +21,7 @@ import (
 
 // FileAttempts are the attempts of a [Store]: one file per queue of a provider,
 // with an entry of 72 bytes for each subscription that was offered something
-// since the store was opened. Unlike the other files of a store it is written in
+// which it has not settled, at most 932,066. Unlike the other files of a store it is written in
 // place and not flushed: it outlives the process, not a loss of power, after
 // which attempts may count anew. An attempt costs two such writes, of about a
 // microsecond each. It is safe for concurrent use.
@@ -33,11 +33,15 @@ type FileAttempts struct {
 }
 
 // attemptFile is one file. The fields below turn belong to whoever has put
-// something in; an entry is written outside of the turn.
+// something in; an entry is written in the turn, too, so that table and file agree.
+//
+// Invariant: each slot in [1, slots] is in use or free.
 type attemptFile struct {
 	turn   chan struct{} // of capacity 1
 	file   vfs.File      // nil: not open
 	held   map[SubscriptionID]*heldAttempt
+	slots  int64
+	free   []int64
 	closed bool
 }
 
@@ -110,33 +114,68 @@ func (f *FileAttempts) LoadAttempts(ctx context.Context, provider string, q Queu
 	return out, nil
 }
 
-// StoreAttempt implements [AttemptStore].
+// StoreAttempt implements [AttemptStore]. The error matches penstock.ErrTooLarge
+// when the file has as many entries as it can have.
 func (f *FileAttempts) StoreAttempt(ctx context.Context, provider string, q QueueID, at Attempt) error {
 	a, err := f.enter(ctx, provider, q)
 	if err != nil {
 		return err
 	}
-	h := a.held[at.Subscription]
-	switch {
-	case h != nil:
-	case at.N <= 0:
-		<-a.turn
-		return nil
-	default:
-		h = &heldAttempt{slot: int64(len(a.held)) + 1}
-		a.held[at.Subscription] = h
-	}
-	h.Attempt = at
-	slot, file := h.slot, a.file
-	<-a.turn
-	var b [attemptSlot]byte
-	if at.N > 0 {
-		encodeAttempt(&b, at)
-	}
-	if _, err := file.WriteAt(b[:], slot*attemptSlot); err != nil {
+	defer func() { <-a.turn }()
+	if err := a.store(at); err != nil {
 		return fmt.Errorf("store %q: %s: %w", f.store.dir, attemptFileName(provider, q), err)
 	}
 	return nil
+}
+
+// store writes an entry, or takes one out. The answer of an earlier subscription
+// of a name does not count for the one that has the name now.
+func (a *attemptFile) store(at Attempt) error {
+	h := a.held[at.Subscription]
+	switch {
+	case h == nil && at.N <= 0, h != nil && at.Incarnation < h.Incarnation:
+		return nil
+	case at.N <= 0:
+		if _, err := a.file.WriteAt(make([]byte, attemptSlot), h.slot*attemptSlot); err != nil {
+			return err
+		}
+		delete(a.held, at.Subscription)
+		a.free = append(a.free, h.slot)
+		return nil
+	}
+	place := int64(0)
+	if h != nil {
+		place = h.slot
+	} else {
+		var err error
+		if place, err = a.slot(); err != nil {
+			return err
+		}
+	}
+	var b [attemptSlot]byte
+	encodeAttempt(&b, at)
+	if _, err := a.file.WriteAt(b[:], place*attemptSlot); err != nil {
+		if h == nil {
+			a.free = append(a.free, place)
+		}
+		return err
+	}
+	a.held[at.Subscription] = &heldAttempt{at, place}
+	return nil
+}
+
+// slot returns one that is free.
+func (a *attemptFile) slot() (int64, error) {
+	if n := len(a.free); n > 0 {
+		s := a.free[n-1]
+		a.free = a.free[:n-1]
+		return s, nil
+	}
+	if (a.slots+2)*attemptSlot > maxStoreFile {
+		return 0, fmt.Errorf("%d entries: %w", a.slots, penstock.ErrTooLarge)
+	}
+	a.slots++
+	return a.slots, nil
 }
 
 // open opens or makes the file and reads it.
@@ -170,7 +209,7 @@ func (a *attemptFile) read(file vfs.File, head [attemptSlot]byte) error {
 	if _, err := file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	a.held = map[SubscriptionID]*heldAttempt{}
+	a.held, a.slots, a.free = map[SubscriptionID]*heldAttempt{}, 0, nil
 	if len(data) < attemptSlot || [attemptSlot]byte(data) == [attemptSlot]byte{} {
 		if err := file.Truncate(0); err != nil {
 			return err
@@ -190,6 +229,7 @@ func (a *attemptFile) read(file vfs.File, head [attemptSlot]byte) error {
 			a.held[at.Subscription] = &heldAttempt{at, int64(len(a.held)) + 1}
 		}
 	}
+	a.slots, a.free = int64(len(a.held)), nil
 	return a.pack(file, size)
 }
 

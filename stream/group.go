@@ -25,8 +25,11 @@ func (r *run) nextGroup(d *delivery) {
 	n := groupLen(d.rest, r.groupSize)
 	d.containers, d.rest = d.rest[:n:n], d.rest[n:]
 	d.items, d.whole, d.tried, d.suspect = d.items[:0], events(d.containers), false, false
+	if n > 0 && d.sub.partly {
+		d.passHad()
+	}
 	switch {
-	case n == 0: // everything was filtered
+	case d.events() == 0: // everything was filtered, or is settled
 		r.settled(d)
 	case r.draining: // nothing begins any more; progress stays before it
 		r.keep(d)
@@ -36,6 +39,20 @@ func (r *run) nextGroup(d *delivery) {
 		}
 		r.firstTry(d)
 	}
+}
+
+// passHad takes out what the subscription's consumer has said that it has of the
+// container that it goes on in.
+func (d *delivery) passHad() {
+	c := containerToken(d.sub.had)
+	if d.containers[0].Token.Compare(c) > 0 {
+		d.sub.partly = false
+		return
+	}
+	if d.whole > 0 {
+		d.unpack()
+	}
+	d.items = slices.DeleteFunc(d.items, func(it Item) bool { return it.Token.Compare(d.sub.had) <= 0 })
 }
 
 // groupLen returns how many of the containers make the next group: at most

@@ -103,6 +103,7 @@ func (r *run) reposition(sub *subscription, at Position) error {
 			sub.kept = nil
 		}
 		sub.cursor = next
+		sub.had, sub.partly = at.Token, at.Kind == PositionResume && next != sub.pin
 	}
 	if sub.pin == next {
 		sub.pin = nil
@@ -116,14 +117,14 @@ func (r *run) reposition(sub *subscription, at Position) error {
 
 // rewound moves the subscription to where the consumer wants to go on; nothing
 // of the group counts as processed. When that place cannot be had the group
-// stays and the failure handler is asked (OR-93).
+// stays, as after an attempt that failed (OR-93).
 func (r *run) rewound(d *delivery, at Position) {
 	resume, has := at.Kind == PositionResume, at.Token
+	partly := false
 	if resume { // where it is: before this group, or behind what it has of it
-		if first := d.containers[0].Token; containerToken(at.Token).Compare(first) < 0 {
-			at = Position{Kind: PositionAt, Token: first}
-		} else {
-			at.Kind = PositionAfter
+		at.Kind, at.Token = PositionAt, d.containers[0].Token
+		if c := containerToken(has); c.Compare(at.Token) >= 0 {
+			at.Token, partly = c, true
 		}
 	}
 	if err := r.reposition(d.sub, at); err != nil {
@@ -131,9 +132,10 @@ func (r *run) rewound(d *delivery, at Position) {
 			r.resumeInPlace(d, has)
 			return
 		}
-		r.deliveryFailed(d, d.items)
+		r.attemptFailed(d, Answer{}, d.err)
 		return
 	}
+	d.sub.had, d.sub.partly = has, partly
 	d.rest = nil // read again from there
 	r.over(d)
 }
@@ -172,7 +174,7 @@ func (r *run) cursorAt(sub *subscription, at Position) (Cursor, error) {
 		}
 		return sub.pin, nil
 	case PositionResume:
-		return r.resumeAt(sub, containerToken(at.Token))
+		return r.resumeAt(sub, at.Token)
 	case PositionLatest:
 		if sub.pin != nil {
 			return sub.pin, nil
@@ -198,14 +200,15 @@ func (r *run) cursorAt(sub *subscription, at Position) (Cursor, error) {
 }
 
 // resumeAt is the cursor of an attached subscription, or the pin of a new one
-// moved behind what its consumer has. Tokens of an adapter that cannot rewind
-// mean nothing in another run, so there the pin stays.
+// moved to the container that its consumer has a part of, perhaps all: what it
+// has is passed over there (subscription.partly). Tokens of an adapter that
+// cannot rewind mean nothing in another run, so there the pin stays.
 func (r *run) resumeAt(sub *subscription, has penstock.Token) (Cursor, error) {
 	if sub.cursor != nil {
 		return sub.cursor, nil
 	}
 	next, more := sub.pin.Peek()
-	ahead := more && next.Token.Compare(has) <= 0 || !more && (!r.hasRead || has.Compare(r.read) > 0)
+	ahead := more && next.Token.Compare(has) <= 0 || !more && (!r.hasRead || containerToken(has).Compare(r.read) > 0)
 	if !r.rewindable || !ahead {
 		return sub.pin, nil
 	}
@@ -213,7 +216,7 @@ func (r *run) resumeAt(sub *subscription, has penstock.Token) (Cursor, error) {
 		r.log.Warn("consumer has what the queue never had; it gets everything above the checkpoint", r.about(sub, "token", has.String(), "err", err)...)
 		return sub.pin, nil
 	}
-	return r.cache.Cursor(sub.entry.id, Position{Kind: PositionAfter, Token: has})
+	return r.cache.Cursor(sub.entry.id, Position{Kind: PositionAt, Token: containerToken(has)})
 }
 
 func (r *run) checkToken(id penstock.StreamID, at Position) error {

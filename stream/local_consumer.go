@@ -71,7 +71,7 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 	}
 	if err == nil && len(a.Failed) == 0 {
 		c.mu.Lock()
-		c.has = Position{Kind: PositionResume, Token: d.last()}
+		c.has = Position{Kind: PositionResume, Token: through(d.last())}
 		c.mu.Unlock()
 	}
 	return a, err

@@ -22,7 +22,8 @@ type NoticeKind uint8
 
 // Kinds of notices.
 const (
-	// NoticeDeliveryFailed: events could not be delivered in their time.
+	// NoticeDeliveryFailed: events could not be delivered in their time, or in
+	// the number of attempts that they have.
 	NoticeDeliveryFailed NoticeKind = iota
 	// NoticeAttachFailed: the consumer could not be asked, or asked for a
 	// position that cannot be had.

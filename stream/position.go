@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -65,6 +66,13 @@ func (p Position) String() string {
 // containerToken drops the index of the event: caches and cursors count containers.
 func containerToken(t penstock.Token) penstock.Token {
 	t.Index = 0
+	return t
+}
+
+// through returns a token that stands for all events of a container: of one
+// that is delivered again in part, the last item need not be the last event.
+func through(t penstock.Token) penstock.Token {
+	t.Index = math.MaxUint32
 	return t
 }
 

@@ -266,7 +266,7 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
-		if c.incarnation = rec.Incarnation; c.withdrawn == rec.Incarnation && p.consumers[key] == c {
+		if c.incarnation = rec.Incarnation; c.withdrawn != 0 && c.withdrawn == rec.Incarnation && p.consumers[key] == c {
 			p.put(key, nil)
 		}
 		return nil

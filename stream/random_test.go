@@ -141,7 +141,7 @@ func (c *chaosConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 		}
 	}
 	if len(a.Failed) == 0 {
-		c.has = Position{Kind: PositionResume, Token: d.Items[len(d.Items)-1].Token}
+		c.has = Position{Kind: PositionResume, Token: through(d.Items[len(d.Items)-1].Token)}
 	}
 	return a, nil
 }

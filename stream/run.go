@@ -261,6 +261,7 @@ func (r *run) initReceiver() {
 	var pos penstock.Token
 	var ok bool
 	var tried []Attempt
+	var forgot error // of the stored attempts: they count anew, and nothing waits for that
 	r.spawn("receiver", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
 		defer cancel()
@@ -274,9 +275,7 @@ func (r *run) initReceiver() {
 			}
 		}
 		if r.attempts != nil {
-			if tried, err = r.storedAttempts(ctx, pos, ok); err != nil {
-				return fmt.Errorf("load attempts: %w", err)
-			}
+			tried, forgot = r.storedAttempts(ctx, pos, ok)
 		}
 		return nil
 	}, func(err error) {
@@ -293,6 +292,9 @@ func (r *run) initReceiver() {
 			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
 		}
 		if err == nil {
+			if forgot != nil {
+				r.log.Warn("stored attempts not loaded; their events count anew", r.fields("err", forgot)...)
+			}
 			r.loadAttempts(tried)
 			r.tell(ReceiverOpened, Diagnostic{})
 		}

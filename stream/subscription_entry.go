@@ -30,6 +30,7 @@ type subscription struct {
 	initial    bool // counted in entry.initial
 	again      bool // ask anew at the first poll that is not before notBefore
 	held       bool // nobody in this process handles it; it waits to be announced
+	partly     bool // of the container of had, events up to it are settled
 
 	pending    int            // handshakes in flight, superseded ones too
 	generation uint64         // of the position; rises with each completed handshake and each rewind
@@ -38,6 +39,7 @@ type subscription struct {
 	settled    uint64         // events that its consumer settled since it was attached
 	tries      *tries         // attempts of what it was offered and has not settled; nil for none
 	offered    penstock.Token // of the last event that was given to its consumer
+	had        penstock.Token // with partly
 
 	rec SubscriptionRecord
 

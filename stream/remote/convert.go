@@ -10,6 +10,9 @@ import (
 	"github.com/penstock/penstock/stream"
 )
 
+// unspeakable stands for the text of an error that panics when it is asked.
+const unspeakable = "an error that cannot be asked for its text"
+
 // maxError bounds the text of an error on the wire, in bytes.
 const maxError = 4 << 10
 
@@ -170,7 +173,7 @@ func errorFrame(call uint64, err error) (f frame) {
 // asked under a lock. One that leaves its goroutine when it is asked is told as
 // such.
 func plain(where string, err error) error {
-	out := &Error{Text: "an error that cannot be asked for its text"}
+	out := &Error{Text: unspeakable}
 	if bad := guard.Call(where+": its error", func() error {
 		f := errorFrame(0, err)
 		out = &Error{Text: string(f.Error), Gone: f.Gone, Away: f.Away}
@@ -188,7 +191,7 @@ func plainFailures(where string, failed []stream.ItemFailure) []stream.ItemFailu
 		_ = guard.Call(where+": its error", func() error {
 			for ; next < len(out); next++ {
 				if err := out[next].Err; err != nil {
-					out[next].Err = &Error{Text: "an error that cannot be asked for its text"}
+					out[next].Err = &Error{Text: unspeakable}
 					out[next].Err = &Error{Text: cut(tellable(err), maxError)}
 				}
 			}
