@@ -133,8 +133,10 @@ func (l *lab) startRole(ctx context.Context, attr *syscall.SysProcAttr, role str
 // start starts a process. Its standard error is kept for messages.
 func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, lines: make(chan string, 1<<16)}
-	c.cmd.Stderr = (*errorLog)(c)
-	var err error
+	errs, err := c.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -145,13 +147,21 @@ func start(cmd *exec.Cmd) (*child, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
-	// Reads the child's output to its end, which the child's death brings;
-	// wait waits for it.
+	told := make(chan struct{})
+	// Reads the child's standard error to its end, which the child's death brings;
+	// waited for below.
+	go func() {
+		defer close(told)
+		_, _ = io.Copy((*errorLog)(c), errs)
+	}()
+	// The same for its output; wait waits for it. Who finds the lines at their end
+	// finds the reason, too.
 	go func() {
 		defer close(c.lines)
 		for s := bufio.NewScanner(out); s.Scan(); {
 			c.lines <- s.Text()
 		}
+		<-told
 	}()
 	return c, nil
 }
