@@ -41,7 +41,7 @@ const assumedRouter = "roundrobin/1"
 // is left of the topic, the rest in what can still be read of the file, or is
 // given, or assumed. A router, codec or tenant that is wrong changes no event: an
 // open with the right one is refused and says so, and the file can be removed and
-// made again. It returns nil when the file is sound. The error matches
+// made again as long as a segment is left. It returns nil when the file is sound. The error matches
 // [penstock.ErrInvalid] when the codec has to be given or cannot be the one that
 // was; [penstock.ErrCorrupt] when the files are of several topics, or of none;
 // with Apply [penstock.ErrLocked].

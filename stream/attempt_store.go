@@ -29,8 +29,10 @@ type Attempt struct {
 // ends the process each time is counted: with Config.MaxAttempts it is given up.
 // Each subscription has one entry.
 //
-// Implementations must be safe for concurrent use; entries of one subscription
-// are stored one after the other. Every method must return soon after its ctx
+// Implementations must be safe for concurrent use. Entries of one subscription are
+// stored one after the other, but for the last answer of one that was removed and
+// subscribed again meanwhile: it has a lower Incarnation, and an entry with a
+// higher one must stay. Every method must return soon after its ctx
 // has ended. An entry should outlive the process; it need not outlive a loss of
 // power. When a store fails, events are delivered all the same, and counted in
 // memory only.
