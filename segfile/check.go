@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock"
@@ -150,7 +149,7 @@ func (k *checker) topic() error {
 		return err
 	}
 	for _, name := range names {
-		if id, err := strconv.Atoi(strings.TrimPrefix(name, "p")); err == nil && partitionName(id) == name && id >= k.in.topic.Partitions {
+		if id, ok := parsePartitionName(name); ok && id >= k.in.topic.Partitions {
 			k.add(penstock.Alarm, name, 0, "directory of partition %d, and topic.json says %d partitions", id, k.in.topic.Partitions)
 		}
 	}

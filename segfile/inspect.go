@@ -53,8 +53,7 @@ type TopicInfo struct {
 }
 
 // Topics returns the names of the topics in a data directory, sorted: those
-// that are finished, and those that have a partition with a segment and lost
-// their topic.json. fsys is nil for the operating system's files. The error
+// that are finished, and those that were in use and lost their topic.json. fsys is nil for the operating system's files. The error
 // matches fs.ErrNotExist when there is no such directory.
 func Topics(fsys vfs.FS, dir string) ([]string, error) {
 	if fsys == nil {
@@ -74,27 +73,12 @@ func Topics(fsys vfs.FS, dir string) ([]string, error) {
 		if err != nil || !info.Dir {
 			continue
 		}
-		if _, err := fsys.Stat(filepath.Join(dir, name, topicName)); err == nil || holdsSegments(fsys, filepath.Join(dir, name)) {
+		if _, err := fsys.Stat(filepath.Join(dir, name, topicName)); err == nil || inUse(fsys, filepath.Join(dir, name)) {
 			topics = append(topics, topic)
 		}
 	}
 	slices.Sort(topics)
 	return topics, nil
-}
-
-// holdsSegments reports whether a directory has a partition with a segment.
-func holdsSegments(fsys vfs.FS, dir string) bool {
-	parts, _ := fsys.List(dir) // what cannot be listed holds nothing
-	for _, part := range parts {
-		if !strings.HasPrefix(part, "p") {
-			continue
-		}
-		files, _ := fsys.List(filepath.Join(dir, part))
-		if slices.ContainsFunc(files, func(name string) bool { return strings.HasSuffix(name, segmentExt) }) {
-			return true
-		}
-	}
-	return false
 }
 
 // Inspect finds a topic. Errors: fs.ErrNotExist, there is none;
@@ -114,7 +98,7 @@ func Inspect(c InspectConfig) (*Inspection, error) {
 	}
 	t, err := l.readTopic()
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && holdsSegments(c.FS, in.dir):
+	case errors.Is(err, fs.ErrNotExist) && inUse(c.FS, in.dir):
 		err = l.corrupt(topicName, errors.New("it is missing"))
 	case err == nil:
 		err = checkVersion(topicName, t.Format)

@@ -184,7 +184,7 @@ func (l *Log) extraPartitions() error {
 		return err
 	}
 	for _, name := range names {
-		if id, err := strconv.Atoi(strings.TrimPrefix(name, "p")); err == nil && partitionName(id) == name && id >= l.cfg.Partitions {
+		if id, ok := parsePartitionName(name); ok && id >= l.cfg.Partitions {
 			return l.corrupt(name, fmt.Errorf("directory of partition %d, and topic.json says %d partitions", id, l.cfg.Partitions))
 		}
 	}

@@ -1,11 +1,9 @@
 package segfile
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -36,12 +34,12 @@ type Rebuilt struct {
 // assumedRouter is the router of package queue for topics that are given none.
 const assumedRouter = "roundrobin/1"
 
-// RebuildTopic makes a topic.json that is damaged, or missing beside segments,
-// anew (ADR 0100): the uuid, the codec and the number of partitions stand in what
+// RebuildTopic makes a topic.json that is damaged, or missing in a topic that was
+// in use, anew (ADR 0100, 0106): the uuid, the codec and the number of partitions stand in what
 // is left of the topic, the rest in what can still be read of the file, or is
 // given, or assumed. A router, codec or tenant that is wrong changes no event: an
 // open with the right one is refused and says so, and the file can be removed and
-// made again as long as a segment is left. It returns nil when the file is sound. The error matches
+// made again. It returns nil when the file is sound. The error matches
 // [penstock.ErrInvalid] when the codec has to be given or cannot be the one that
 // was; [penstock.ErrCorrupt] when the files are of several topics, or of none;
 // with Apply [penstock.ErrLocked].
@@ -67,7 +65,7 @@ func RebuildTopic(c RebuildConfig) (*Rebuilt, error) {
 	switch _, err := b.l.readTopic(); {
 	case err == nil:
 		return nil, nil
-	case errors.Is(err, fs.ErrNotExist) && holdsSegments(c.FS, in.dir):
+	case errors.Is(err, fs.ErrNotExist) && inUse(c.FS, in.dir):
 	case !errors.Is(err, penstock.ErrCorrupt):
 		return nil, err
 	}
@@ -193,37 +191,54 @@ func (b *rebuilding) said(field string) (value string, ok bool) {
 	return value, true
 }
 
-// look collects what the files of the partitions say, and counts them.
+// look collects what the files of the partitions say, and counts them. Stored
+// positions are asked when nothing else says of which topic they are.
 func (b *rebuilding) look() (partitions int, err error) {
-	fsys := b.cfg.FS
 	b.uuids, b.codecs = map[uuid]bool{}, map[uint64]bool{}
-	names, err := fsys.List(b.l.dir)
+	names, err := b.cfg.FS.List(b.l.dir)
 	if err != nil {
 		return 0, err
 	}
-	for _, name := range names {
-		id, err := strconv.Atoi(strings.TrimPrefix(name, "p"))
-		if err != nil || partitionName(id) != name {
-			continue
-		}
-		partitions = max(partitions, id+1)
-		files, err := fsys.List(filepath.Join(b.l.dir, name))
-		if err != nil {
-			return 0, err
-		}
-		for _, file := range files {
-			if err := b.lookAt(filepath.Join(b.l.dir, name, file), uint32(id)); err != nil {
+	for _, below := range []string{"", groupsDir} {
+		for _, name := range names {
+			id, ok := parsePartitionName(name)
+			if !ok {
+				continue
+			}
+			partitions = max(partitions, id+1)
+			if err := b.lookIn(filepath.Join(b.l.dir, name, below), uint32(id)); err != nil && !(below != "" && errors.Is(err, fs.ErrNotExist)) {
 				return 0, err
 			}
+		}
+		if len(b.uuids) > 0 {
+			break
 		}
 	}
 	return partitions, nil
 }
 
+func (b *rebuilding) lookIn(dir string, partition uint32) error {
+	files, err := b.cfg.FS.List(dir)
+	for _, file := range files {
+		if err == nil {
+			err = b.lookAt(filepath.Join(dir, file), partition)
+		}
+	}
+	return err
+}
+
 // lookAt takes what a segment or a slot file says whose checksum is right.
 func (b *rebuilding) lookAt(path string, partition uint32) error {
-	_, segment := parseSegmentName(filepath.Base(path))
-	if !segment && !strings.HasSuffix(path, slotExt) {
+	if strings.HasSuffix(path, slotExt) {
+		slots, err := readSlots(b.cfg.FS, path)
+		for _, s := range slots {
+			if s.owner.partition == partition {
+				b.uuids[s.owner.topic] = true
+			}
+		}
+		return err
+	}
+	if _, ok := parseSegmentName(filepath.Base(path)); !ok {
 		return nil
 	}
 	f, err := b.cfg.FS.Open(path, false)
@@ -231,31 +246,17 @@ func (b *rebuilding) lookAt(path string, partition uint32) error {
 		return err
 	}
 	defer f.Close()
-	if segment {
-		hdr, err := readHeader(f)
-		if err == nil && hdr.partition == partition {
-			b.uuids[hdr.topic], b.codecs[hdr.codec] = true, true
-			if b.created == 0 || hdr.created < b.created {
-				b.created = hdr.created
-			}
-		}
-		if errors.Is(err, errHeader) {
-			return nil
-		}
-		return err
-	}
-	s := make([]byte, 2*slotSize)
-	n, err := f.ReadAt(s, 0)
-	if bad(err) {
-		return err
-	}
-	for s = s[:n]; len(s) >= slotSize; s = s[slotSize:] {
-		le := binary.LittleEndian
-		if string(s[:4]) == stateMark[:4] && le.Uint32(s[slotSize-4:]) == crc32.Checksum(s[:slotSize-4], castagnoli) && le.Uint32(s[32:]) == partition {
-			b.uuids[uuid(s[16:32])] = true
+	hdr, err := readHeader(f)
+	if err == nil && hdr.partition == partition {
+		b.uuids[hdr.topic], b.codecs[hdr.codec] = true, true
+		if b.created == 0 || hdr.created < b.created {
+			b.created = hdr.created
 		}
 	}
-	return nil
+	if errors.Is(err, errHeader) {
+		return nil
+	}
+	return err
 }
 
 // write keeps a copy of the damaged file and puts the new one in its place, in one

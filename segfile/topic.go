@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -192,31 +193,21 @@ func (l *Log) createTopic() (*topic, error) {
 	return t, err
 }
 
-// noData refuses to make a topic over the segments of one that lost its
-// topic.json.
+// noData refuses to make a topic over one that lost its topic.json.
 func (l *Log) noData() error {
-	names, err := l.cfg.FS.List(l.dir)
-	if err != nil {
+	what, err := remains(l.cfg.FS, l.dir)
+	if err != nil || what == "" {
 		return err
 	}
-	for _, part := range names {
-		if !strings.HasPrefix(part, "p") {
-			continue
-		}
-		files, err := l.cfg.FS.List(filepath.Join(l.dir, part))
-		if err != nil {
-			return err
-		}
-		for _, f := range files {
-			if strings.HasSuffix(f, segmentExt) {
-				return l.corrupt(topicName, fmt.Errorf("it is missing, and %s holds segments", part))
-			}
-		}
-	}
-	return nil
+	return l.corrupt(topicName, fmt.Errorf("it is missing, and %s", what))
 }
 
 func partitionName(id int) string { return fmt.Sprintf("p%05d", id) }
+
+func parsePartitionName(name string) (id int, ok bool) {
+	id, err := strconv.Atoi(strings.TrimPrefix(name, "p"))
+	return id, err == nil && partitionName(id) == name
+}
 
 func (l *Log) createPartition(id int, o owner) error {
 	fsys, dir := l.cfg.FS, filepath.Join(l.dir, partitionName(id))
