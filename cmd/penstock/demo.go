@@ -35,7 +35,8 @@ func (demoCmd) Help() string {
 	return `A driver starts a node as a second process on loopback, produces into it over HTTP, and takes a report of every
 event from each handler before that handler returns. Groups: billing is healthy, emails is slow, webhook calls a partner
 that fails 1 call in 50 and never takes 1 id in 5,000 (retried, then dead-lettered), feed is a stream subscription,
-pipeline runs a graph of stages over each batch. Only the driver judges; the node's word counts for nothing.
+remote is another one of the same streams whose handler is in the driver, across two HTTP requests that break with each
+kill, pipeline runs a graph of stages over each batch. Only the driver judges; the node's word counts for nothing.
 
 The last line on standard output is one JSON object:
 

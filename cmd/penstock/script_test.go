@@ -120,7 +120,7 @@ func verdict(ts *testscript.TestScript, neg bool, args []string) {
 	d := json.NewDecoder(strings.NewReader(last))
 	d.DisallowUnknownFields()
 	ts.Check(d.Decode(&v))
-	if len(v.Groups) != 5 {
+	if len(v.Groups) != 6 {
 		ts.Fatalf("there are %d groups: %s", len(v.Groups), last)
 	}
 	for name, g := range v.Groups {

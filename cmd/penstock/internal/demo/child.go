@@ -35,7 +35,7 @@ var errNotReady = errors.New("the node did not become ready in time")
 // that crash kills, and stops the last.
 //
 // Invariant: at most one process lives at any time. ready is open while no
-// node is ready; url is valid when ready is closed.
+// node is ready; at is valid when ready is closed.
 type child struct {
 	command func() *exec.Cmd
 	config  wire.NodeConfig
@@ -45,7 +45,7 @@ type child struct {
 	mu     sync.Mutex
 	proc   *process
 	ready  chan struct{}
-	url    string
+	at     wire.Ready
 	rssMax int64 // bytes, over all processes that ended
 }
 
@@ -96,7 +96,7 @@ func (c *child) start(ctx context.Context) error {
 	select {
 	case r := <-answer:
 		c.mu.Lock()
-		c.url = r.URL
+		c.at = r
 		close(c.ready)
 		c.mu.Unlock()
 		return nil
@@ -132,17 +132,23 @@ func (p *process) error() error {
 	return &NodeError{Code: p.cmd.ProcessState.ExitCode(), How: p.cmd.ProcessState.String(), Said: p.said.String()}
 }
 
-// wait returns the URL of a node that is ready, waiting for one.
+// wait returns the URL of the edge of a node that is ready, waiting for one.
 func (c *child) wait(ctx context.Context) (string, error) {
+	at, err := c.where(ctx)
+	return at.URL, err
+}
+
+// where returns the addresses of a node that is ready, waiting for one.
+func (c *child) where(ctx context.Context) (wire.Ready, error) {
 	for {
 		c.mu.Lock()
-		ready, url := c.ready, c.url
+		ready, at := c.ready, c.at
 		c.mu.Unlock()
 		select {
 		case <-ready:
-			return url, nil
+			return at, nil
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return wire.Ready{}, ctx.Err()
 		}
 	}
 }

@@ -3,8 +3,8 @@
 // The driver is the process that survives. It starts the node as a child of
 // the same binary, produces numbered events over the node's HTTP edge, takes a
 // report of every event that a handler took, plays the partner behind the
-// webhook group, kills the node when told to, and at the end lets package
-// judge decide. Nothing of the verdict comes from the node.
+// webhook group, is the consumer across a connection of the node's streams, kills
+// the node when told to, and at the end lets package judge decide. Nothing of the verdict comes from the node.
 //
 // # One run
 //
@@ -28,6 +28,7 @@
 //	lane (8)    sends; ends when the generator has closed its queue, or the run is given up
 //	crasher     kills and restarts the node; ended by Run
 //	watcher     polls the node's stats and writes the status; ended by Run
+//	far         connects to each node and takes the events of its streams; ended by Run
 //	hub         HTTP server of reports and webhook calls; shut down by Run
 //	child       waits for the node process; ends with it
 //

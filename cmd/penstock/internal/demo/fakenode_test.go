@@ -3,6 +3,7 @@ package demo
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,8 +17,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/cmd/penstock/internal/wire"
 	"github.com/penstock/penstock/internal/leak"
+	"github.com/penstock/penstock/stream"
+	"github.com/penstock/penstock/stream/remote"
 )
 
 // roleEnv makes the test binary play a node instead of running tests. Its
@@ -49,6 +53,7 @@ func nodeWith(fault string) func() *exec.Cmd {
 type fakeNode struct {
 	config wire.NodeConfig
 	fault  string
+	owner  *remote.Owner // of the consumer that is with the driver
 
 	mu    sync.Mutex
 	log   *os.File
@@ -85,11 +90,19 @@ func playNode(fault string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+wire.PathTopics+wire.Topic, n.post)
 	mux.HandleFunc("GET "+wire.PathStats, n.stats)
+	if n.owner, err = remote.NewOwner(remote.OwnerConfig{History: n.config.Run}); err != nil {
+		return err
+	}
+	mux.Handle("POST "+wire.PathStreams, remote.NewHandler(func(*http.Request) (*remote.Owner, error) { return n.owner, nil }))
 	go http.Serve(listener, mux) //nolint:errcheck // ends with the process
 	for _, g := range wire.Groups {
 		go n.group(g)
 	}
-	fmt.Printf("{\"url\":\"http://%s\"}\n", listener.Addr())
+	streams := wire.PathStreams
+	if fault == "has no streams" {
+		streams = "/none"
+	}
+	fmt.Printf("{\"url\":\"http://%[1]s\",\"streams\":\"http://%[1]s%[2]s\"}\n", listener.Addr(), streams)
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil || strings.TrimSpace(line) == wire.Stop {
@@ -207,7 +220,11 @@ func (n *fakeNode) group(name string) {
 		if n.fault == "ends as if all were well" && name == wire.Emails && at >= 400 {
 			os.Exit(0) // as if all were well, with events in its hands
 		}
-		n.report(name, at, batch)
+		if name == wire.Remote {
+			n.deliver(at, batch)
+		} else {
+			n.report(name, at, batch)
+		}
 		at += len(batch)
 		n.store(name, at)
 	}
@@ -257,6 +274,31 @@ func (n *fakeNode) report(name string, at int, batch []fakeLine) {
 			os.Exit(1)
 		}
 		resp.Body.Close()
+	}
+}
+
+// deliver hands lines to the driver's own consumer, until they are taken.
+func (n *fakeNode) deliver(at int, batch []fakeLine) {
+	d := stream.Delivery{Request: 1}
+	d.Subscription.Stream = stream.QualifiedStreamID{Provider: "fake", StreamID: penstock.StreamID{Namespace: "orders", Key: "0"}}
+	d.Subscription.Name = wire.Remote
+	for i, l := range batch {
+		if n.fault == "skips an event across the connection" && at+i == 50 {
+			continue
+		}
+		c := &stream.Container{
+			Stream: d.Subscription.Stream.StreamID, Token: penstock.Token{Lo: uint64(at + i)},
+			Events: stream.EventsOf(penstock.Envelope{Meta: penstock.Meta{ID: l.ID}, Value: []byte("{}")}),
+		}
+		d.Items = append(d.Items, stream.Item{Token: c.Token, Attempt: 1, From: c})
+	}
+	if n.fault == "turns deliveries around" {
+		slices.Reverse(d.Items)
+	}
+	for {
+		if a, err := n.owner.Deliver(context.Background(), &d); err == nil && len(a.Failed) == 0 {
+			return
+		}
 	}
 }
 

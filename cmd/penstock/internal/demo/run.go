@@ -42,6 +42,7 @@ type run struct {
 	hub      *hub
 	child    *child
 	producer *producer
+	far      *far
 	watcher  *watcher
 	screen   *screen
 
@@ -106,6 +107,9 @@ func (r *run) prepare() error {
 	if r.producer, err = newProducer(&r.config, r.id, r.record, r.child.wait); err != nil {
 		return err
 	}
+	if r.far, err = newFar(r.id, secret, r.record, &r.hub.foreign, r.screen, r.child.where); err != nil {
+		return err
+	}
 	r.watcher = newWatcher(r.child, r.record, r.screen, r.producer.full.Load)
 	return nil
 }
@@ -150,13 +154,18 @@ func (r *run) perform(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	r.header()
-	watching, stopWatching := context.WithCancel(context.Background())
+	nodes, noMore := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { r.watcher.run(watching) }) // ends with watching, after the node has stopped
+	wg.Go(func() { r.watcher.run(nodes) }) // ends with nodes, after the last one has stopped
+	wg.Go(func() {                         // the consumer across a connection: ends with nodes, too
+		if err := r.far.consume(nodes); err != nil {
+			r.fail(fmt.Errorf("group %s: %w", wire.Remote, err))
+		}
+	})
 	r.work(ctx)
 	r.watcher.setPhase(phaseStopping)
 	clean := r.child.stop(stopTimeout, r.config.Now)
-	stopWatching()
+	noMore()
 	wg.Wait()
 	r.screen.end()
 	return r.verdict(ctx, clean), nil
@@ -313,8 +322,9 @@ func (r *run) header() {
   node     %s
   try      curl -d '{"hello":"water"}' -H 'Content-Type: application/json' %s%s%s
   groups   %s healthy, %s slow, %s to a partner that fails 1 call in %d and never takes 1 id in %d,
-           %s a stream subscription, %s a staged pipeline
+           %s a stream subscription, %s another one whose handler is in the driver, across a connection,
+           %s a staged pipeline
   stop     Ctrl-C drains and judges; a second one ends at once
 `, r.id, r.config.Durability, where, url, url, wire.PathTopics, wire.Topic,
-		wire.Billing, wire.Emails, wire.Webhook, failOneIn, refuseOneIn, wire.Feed, wire.Pipeline)
+		wire.Billing, wire.Emails, wire.Webhook, failOneIn, refuseOneIn, wire.Feed, wire.Remote, wire.Pipeline)
 }

@@ -104,6 +104,10 @@ func TestFaultyNodeIsFoundOut(t *testing.T) {
 		"reports without a call":   {0, "group webhook reported"},
 		"ends as if all were well": {0, "exit status 0"},
 		"never answers":            {0, "never acknowledged"},
+		"has no streams":           {0, "group remote lost"},
+		"turns deliveries around":  {0, "group remote got"},
+
+		"skips an event across the connection": {0, "group remote lost 1"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()

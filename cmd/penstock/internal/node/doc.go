@@ -1,11 +1,12 @@
 // Package node is the process that the demo kills: a topic on disk with an
-// HTTP edge in front and five groups behind it, put together from the library
+// HTTP edge in front and its groups behind it, put together from the library
 // as a user would.
 //
 //	edge -> topic orders -+-> billing                  healthy
 //	                      +-> emails                   slow
 //	                      +-> webhook -> partner       fails at times; gives up into orders.dead
-//	                      +-> feed -> stream -> subscription
+//	                      +-> feed -> streams -+-> subscription feed
+//	                      |                    +-> subscription remote, whose handler is in the driver
 //	                      +-> pipeline -> graph        a graph of stages per batch
 //	topic orders.dead ----+-> report                   tells the driver what was given up
 //
@@ -16,6 +17,6 @@
 //
 // The edge answers 202 only after the topic has the events at the level that
 // the answer names. A handler returns nil only after the driver has noted its
-// report. A stop ends in this order: the edge, the groups, the stream, the
-// topics.
+// report. A stop ends in this order: the edge, the groups and the stream, the
+// connection of the consumer that is elsewhere, the topics.
 package node

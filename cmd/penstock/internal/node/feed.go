@@ -16,13 +16,19 @@ import (
 
 const feedQueues = 4
 
+// containerBytes is the size above which forward begins another container.
+const containerBytes = 1 << 20
+
 // feed is a stream provider over a topic of its own. A group forwards each
 // batch into the stream of its partition, so events of one key stay in one
-// stream, in order; a subscription per stream reports.
+// stream, in order. Each stream has two subscriptions: the handler of one is
+// here and reports, that of the other is across a connection.
 type feed struct {
 	driver   *driver
 	topic    *stream.Topic
 	provider *stream.Provider
+
+	far *far
 
 	forwarded, delivered atomic.Int64 // events, by this incarnation
 }
@@ -30,6 +36,9 @@ type feed struct {
 func openFeed(n *node) (*feed, error) {
 	f := &feed{driver: n.driver}
 	var err error
+	if f.far, err = newFar(n.config, n.logger); err != nil {
+		return nil, err
+	}
 	f.topic, err = stream.OpenTopic(queue.Config[stream.Container]{
 		Name: wire.Feed, Partitions: feedQueues, Dir: n.config.Dir, Durability: n.level, SegmentBytes: segmentBytes,
 		Logger: n.logger,
@@ -54,6 +63,9 @@ func openFeed(n *node) (*feed, error) {
 		if _, err := f.stream(i).Subscribe(context.Background(), "report", f.take, stream.From(stream.Earliest)); err != nil {
 			return nil, errors.Join(err, f.close())
 		}
+		if _, err := f.provider.Attach(context.Background(), f.stream(i).ID(), wire.Remote, f.far); err != nil {
+			return nil, errors.Join(err, f.close())
+		}
 	}
 	return f, nil
 }
@@ -62,17 +74,31 @@ func (f *feed) stream(partition int) *stream.Stream[[]byte] {
 	return stream.OfCodec(f.provider, wire.Topic, strconv.Itoa(partition), penstock.Raw())
 }
 
-// forward is the handler of the group between topic and stream.
+// forward is the handler of the group between topic and stream. What it
+// publishes together is delivered together, so a batch of large events goes in
+// several containers: one of them must fit a line of the connection.
 func (f *feed) forward(ctx context.Context, b penstock.Batch[[]byte]) error {
-	events := make([]penstock.Event[[]byte], b.Len())
-	for i := range events {
-		events[i] = b.Event(i)
+	to := f.stream(b.Partition())
+	var events []penstock.Event[[]byte]
+	size := 0
+	publish := func() error {
+		if err := to.PublishEvents(ctx, nil, events...); err != nil {
+			return fmt.Errorf("forward: %w", err)
+		}
+		f.forwarded.Add(int64(len(events)))
+		events, size = events[:0], 0
+		return nil
 	}
-	if err := f.stream(b.Partition()).PublishEvents(ctx, nil, events...); err != nil {
-		return fmt.Errorf("forward: %w", err)
+	for i := range b.Len() {
+		e := b.Event(i)
+		if len(events) > 0 && size+len(e.Value) > containerBytes {
+			if err := publish(); err != nil {
+				return err
+			}
+		}
+		events, size = append(events, e), size+len(e.Value)
 	}
-	f.forwarded.Add(int64(b.Len()))
-	return nil
+	return publish()
 }
 
 // take is the handler of every subscription.
@@ -84,8 +110,11 @@ func (f *feed) take(ctx context.Context, b penstock.Batch[[]byte]) error {
 	return nil
 }
 
-// lag is how many events this incarnation forwarded and did not deliver yet.
-func (f *feed) lag() uint64 { return uint64(max(f.forwarded.Load()-f.delivered.Load(), 0)) }
+// behind is how many events this incarnation forwarded and did not deliver yet
+// to the subscription that counts them in delivered.
+func (f *feed) behind(delivered *atomic.Int64) uint64 {
+	return uint64(max(f.forwarded.Load()-delivered.Load(), 0))
+}
 
 func (f *feed) run(ctx context.Context) error { return f.provider.Run(ctx) }
 

@@ -20,46 +20,60 @@ var retries = settle.Policy{
 	Backoff:  settle.Backoff{Min: 10 * time.Millisecond, Max: 500 * time.Millisecond, Factor: 2, Jitter: 0.2},
 }
 
-// member is one group with its handler and what the status line wants to know.
-type member struct {
-	name      string
-	group     *queue.Group[[]byte]
-	consumers int
-	work      penstock.Handler[[]byte]
-	extraLag  func() uint64 // of what comes behind the group; nil = nothing does
-
+// calls is what the status line wants to know of calls of a handler. It is safe
+// for concurrent use.
+type calls struct {
 	busy    atomic.Int64
 	mu      sync.Mutex
-	failing string
+	failing string // why the latest call failed
 }
 
-// handle is the handler of the group: work, watched.
-func (m *member) handle(ctx context.Context, b penstock.Batch[[]byte]) error {
-	m.busy.Add(1)
-	defer m.busy.Add(-1)
-	err := m.work(ctx, b)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.failing = ""
+// watch makes a call.
+func (c *calls) watch(call func() error) error {
+	c.busy.Add(1)
+	defer c.busy.Add(-1)
+	err := call()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing = ""
 	if err != nil {
-		m.failing = err.Error()
+		c.failing = err.Error()
 	}
 	return err
 }
 
-func (m *member) lag() uint64 {
-	lag := uint64(max(m.group.Stats().Lag, 0))
-	if m.extraLag != nil {
-		lag += m.extraLag()
-	}
-	return lag
+func (c *calls) stats(name string, consumers int, lag uint64) wire.GroupStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return wire.GroupStats{Name: name, Lag: lag, Busy: int(c.busy.Load()), Consumers: consumers, Failing: c.failing}
 }
 
-func (m *member) stats() wire.GroupStats {
-	m.mu.Lock()
-	failing := m.failing
-	m.mu.Unlock()
-	return wire.GroupStats{Name: m.name, Lag: m.lag(), Busy: int(m.busy.Load()), Consumers: m.consumers, Failing: failing}
+// member is one group with its handler.
+type member struct {
+	calls
+	name      string
+	group     *queue.Group[[]byte]
+	consumers int
+	work      penstock.Handler[[]byte]
+}
+
+// handle is the handler of the group: work, watched.
+func (m *member) handle(ctx context.Context, b penstock.Batch[[]byte]) error {
+	return m.watch(func() error { return m.work(ctx, b) })
+}
+
+// groupStats is the state of every group and of what comes behind it.
+func (n *node) groupStats() (all []wire.GroupStats) {
+	for _, m := range n.groups {
+		lag := uint64(max(m.group.Stats().Lag, 0))
+		if m.name != wire.Feed {
+			all = append(all, m.stats(m.name, m.consumers, lag))
+			continue
+		}
+		all = append(all, m.stats(m.name, m.consumers, lag+n.feed.behind(&n.feed.delivered)),
+			n.feed.far.stats(wire.Remote, n.config.Partitions, lag+n.feed.behind(&n.feed.far.delivered)))
+	}
+	return all
 }
 
 // openGroups creates every group.
@@ -71,14 +85,13 @@ func (n *node) openGroups() error {
 		consumers int
 		batch     int
 		work      penstock.Handler[[]byte]
-		extraLag  func() uint64
 	}{
-		{wire.Billing, n.orders, 2, 500, n.billing, nil},
-		{wire.Emails, n.orders, 4, 100, n.emails, nil},
-		{wire.Webhook, n.orders, 4, 250, n.webhook, nil},
-		{wire.Feed, n.orders, 2, 500, n.feed.forward, n.feed.lag},
-		{wire.Pipeline, n.orders, 2, 500, n.pipeline, nil},
-		{"report", n.dead, 1, 100, n.given, nil},
+		{wire.Billing, n.orders, 2, 500, n.billing},
+		{wire.Emails, n.orders, 4, 100, n.emails},
+		{wire.Webhook, n.orders, 4, 250, n.webhook},
+		{wire.Feed, n.orders, 2, 500, n.feed.forward},
+		{wire.Pipeline, n.orders, 2, 500, n.pipeline},
+		{"report", n.dead, 1, 100, n.given},
 	} {
 		consumers := min(g.consumers, g.topic.Partitions())
 		config := queue.GroupConfig{
@@ -95,7 +108,7 @@ func (n *node) openGroups() error {
 		if err != nil {
 			return fmt.Errorf("group %s: %w", g.name, err)
 		}
-		n.groups = append(n.groups, &member{name: g.name, group: group, consumers: consumers, work: g.work, extraLag: g.extraLag})
+		n.groups = append(n.groups, &member{name: g.name, group: group, consumers: consumers, work: g.work})
 	}
 	return nil
 }

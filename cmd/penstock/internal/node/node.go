@@ -39,7 +39,7 @@ type node struct {
 
 	orders *queue.Topic[[]byte]
 	dead   *queue.Topic[[]byte]
-	groups []*member // in the order of wire.Groups, then the reporter of dead letters
+	groups []*member // of the topics; the last one reports dead letters
 	feed   *feed
 	edge   *edge.Edge
 	server *http.Server
@@ -183,12 +183,17 @@ func (d door) Append(ctx context.Context, events []penstock.Event[[]byte]) (pens
 // run serves until ctx ends or a part fails, then stops in order.
 func (n *node) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer func() { err = errors.Join(err, n.close()) }()
+	failed, fail := context.WithCancelCause(context.Background())
+	defer fail(nil)
+	streams, hangUp, err := n.feed.far.listen(n.logger, fail)
+	if err != nil {
+		return err
+	}
+	defer hangUp() // after the stream, whose drain needs the connection
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	failed, fail := context.WithCancelCause(context.Background())
-	defer fail(nil)
 	working, stopWork := context.WithCancel(context.Background())
 	defer stopWork()
 	var wg sync.WaitGroup
@@ -199,7 +204,7 @@ func (n *node) run(ctx context.Context, stdout io.Writer) (err error) {
 		}
 	})
 	n.startGroups(working, &wg, fail)
-	if err := json.NewEncoder(stdout).Encode(wire.Ready{URL: "http://" + listener.Addr().String()}); err != nil {
+	if err := json.NewEncoder(stdout).Encode(wire.Ready{URL: "http://" + listener.Addr().String(), Streams: streams}); err != nil {
 		fail(err)
 	}
 	select {
@@ -223,9 +228,9 @@ func (n *node) drain() time.Duration { return max(n.config.Drain, time.Second) }
 // farewell says what is left, as the last line.
 func (n *node) farewell(why error) {
 	var left strings.Builder
-	for _, m := range n.groups {
-		if lag := m.lag(); lag > 0 {
-			fmt.Fprintf(&left, " %s %d,", m.name, lag)
+	for _, g := range n.groupStats() {
+		if g.Lag > 0 {
+			fmt.Fprintf(&left, " %s %d,", g.Name, g.Lag)
 		}
 	}
 	n.logger.Info("stopped", "why", why, "left", left.String())

@@ -142,7 +142,7 @@ func TestHandlersFailWhenTheReportIsNotTaken(t *testing.T) {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
-	if feed.lag() != 0 || feed.delivered.Load() != 0 {
+	if feed.delivered.Load() != 0 {
 		t.Error("an event whose report was refused counts as delivered")
 	}
 }
@@ -252,6 +252,13 @@ func TestWishToStop(t *testing.T) {
 // stop it.
 func life(t *testing.T, c wire.NodeConfig) (url string, stop func() error) {
 	t.Helper()
+	r, stop := start(t, c)
+	return r.URL, stop
+}
+
+// start is life with all addresses.
+func start(t *testing.T, c wire.NodeConfig) (r wire.Ready, stop func() error) {
+	t.Helper()
 	input, toNode := io.Pipe()
 	fromNode, output := io.Pipe()
 	ended := make(chan error, 1)
@@ -263,11 +270,10 @@ func life(t *testing.T, c wire.NodeConfig) (url string, stop func() error) {
 	if err := json.NewEncoder(toNode).Encode(c); err != nil {
 		t.Fatal(err)
 	}
-	var r wire.Ready
 	if err := json.NewDecoder(fromNode).Decode(&r); err != nil {
 		t.Fatalf("not ready: %v, %v", err, <-ended)
 	}
-	return r.URL, func() error {
+	return r, func() error {
 		_ = toNode.Close()
 		return <-ended
 	}
@@ -288,7 +294,9 @@ func TestNodeFromEdgeToEveryGroup(t *testing.T) {
 		Run: "run", Incarnation: 1, Dir: t.TempDir(), Durability: "written", Partitions: 4, Capacity: 20_000,
 		SlowRate: 1000, DriverURL: f.url, Secret: "secret", Drain: 5 * time.Second,
 	}
-	url, stop := life(t, c)
+	node, stop := start(t, c)
+	url := node.URL
+	leave := f.follow(t, node, c.Secret)
 	var body strings.Builder
 	for i := range uint32(10) {
 		body.WriteString(`{"id":"` + wire.FormatID("run", i) + `","key":"k` + string('a'+rune(i%3)) + `","data":{"total_cents":5}}` + "\n")
@@ -336,6 +344,7 @@ func TestNodeFromEdgeToEveryGroup(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
+	leave() // after the node: its drain needs the connection
 	// The next incarnation has nothing left to deliver, and stops at once.
 	c.Incarnation++
 	_, stop = life(t, c)

@@ -28,16 +28,13 @@ func (n *node) routes() http.Handler {
 }
 
 func (n *node) stats() wire.Stats {
-	s := wire.Stats{
+	return wire.Stats{
 		Incarnation: n.config.Incarnation,
 		Level:       n.level.String(),
+		Groups:      n.groupStats(),
 		DiskBytes:   n.disk.bytes(),
 		MemoryBytes: memoryBytes(),
 	}
-	for _, m := range n.groups {
-		s.Groups = append(s.Groups, m.stats())
-	}
-	return s
 }
 
 // memoryBytes is what the Go runtime holds of the system's memory.

@@ -7,8 +7,9 @@
 // output. The input then stays open: the line [Stop] asks for a graceful stop,
 // and the end of the input means that the driver is gone. All else goes over
 // HTTP on loopback: events to the node's ingest edge, a [Report] from each
-// handler to the driver before it returns, a webhook call from the node, and
-// [Stats] to whoever asks.
+// handler to the driver before it returns, a webhook call from the node, [Stats]
+// to whoever asks, and the events of the streams to the consumer that the driver
+// has of its own, in the protocol of package stream/remote.
 //
 // The package holds data and pure functions only; all of it is safe for
 // concurrent use.
@@ -26,6 +27,7 @@ const (
 	PathWebhook = "/v1/webhook" // driver, POST a batch of events as NDJSON; answers WebhookAnswer
 	PathStats   = "/v1/stats"   // node, GET Stats
 	PathTopics  = "/v1/topics/" // node, POST events
+	PathStreams = "/v1/streams" // node, at Ready.Streams: the two POSTs of a connection of stream/remote
 )
 
 // Stop is the line on the node's standard input that asks it to stop.
@@ -38,17 +40,20 @@ const (
 	DeadTopic = "orders.dead"
 )
 
-// Groups of the demo. Feed is a stream subscription behind a forwarding group.
+// Groups of the demo. Feed and Remote are subscriptions of the same streams,
+// behind a forwarding group: the handler of Feed is in the node, that of Remote in
+// the driver, across a connection.
 const (
 	Billing  = "billing"
 	Emails   = "emails"
 	Webhook  = "webhook"
 	Feed     = "feed"
+	Remote   = "remote"
 	Pipeline = "pipeline"
 )
 
 // Groups lists the groups in the order in which they are shown.
-var Groups = []string{Billing, Emails, Webhook, Feed, Pipeline}
+var Groups = []string{Billing, Emails, Webhook, Feed, Remote, Pipeline}
 
 // NodeConfig is what the driver tells a node at its start.
 type NodeConfig struct {
@@ -67,7 +72,8 @@ type NodeConfig struct {
 
 // Ready is the one line that a node prints when it serves.
 type Ready struct {
-	URL string `json:"url"` // of the edge, for example http://127.0.0.1:40121
+	URL     string `json:"url"`     // of the edge, for example http://127.0.0.1:40121
+	Streams string `json:"streams"` // of the server for consumers across a connection
 }
 
 // Report says which events a handler took. The driver answers 204 when it has
