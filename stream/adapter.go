@@ -99,7 +99,8 @@ type Receiver interface {
 	Init(ctx context.Context) error
 	// Read returns up to limit containers with rising tokens; a negative limit
 	// means no limit. It does not wait for data: no containers and no error
-	// mean that the queue is empty now. Containers without events are skipped.
+	// mean that the queue is empty now. What it returns beside an error counts as
+	// read. Containers without events are skipped.
 	Read(ctx context.Context, limit int) ([]Container, error)
 	// Delivered reports containers that left the cache and that no
 	// subscription needs any more: the queue may acknowledge or delete them.
@@ -161,3 +162,9 @@ var (
 	// [CacheMissError].
 	ErrCacheMiss = errors.New("position is no longer kept")
 )
+
+// unsupportedError matches penstock.ErrUnsupported.
+type unsupportedError struct{ what string }
+
+func (e *unsupportedError) Error() string        { return e.what }
+func (e *unsupportedError) Is(target error) bool { return target == penstock.ErrUnsupported }

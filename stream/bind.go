@@ -220,7 +220,7 @@ func (b *binding) Handshake(ctx context.Context, h Handshake) (Position, error) 
 	}
 	t, ok, err := b.recover(ctx, h.Subscription.Stream.StreamID)
 	if err != nil || !ok {
-		return Position{}, err
+		return Position{}, ofHandler(err)
 	}
 	return Position{Kind: PositionResume, Token: t}, nil
 }
@@ -229,7 +229,8 @@ func (*binding) takesContainers() {}
 
 // Deliver runs the handler.
 func (b *binding) Deliver(ctx context.Context, d *Delivery) (Answer, error) {
-	return b.hooks.deliver(ctx, d, b.provider, b.handle)
+	a, err := b.hooks.deliver(ctx, d, b.provider, b.handle)
+	return a, ofHandler(err)
 }
 
 // Notify tells the hook.

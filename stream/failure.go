@@ -47,6 +47,8 @@ type Failure struct {
 	Subscription SubscriptionRecord
 	Items        []Item // that failed, in order; nil for a subscription. Valid until the handler returns
 	Err          error  // the last error
+
+	refused bool // of a subscription: it has asked for a place, which cannot be had
 }
 
 // Decision is what a failure handler wants done. A Decision without a field
@@ -87,6 +89,9 @@ func (d defaultFailure) DeliveryFailed(context.Context, Failure) Decision {
 }
 
 func (defaultFailure) SubscribeFailed(_ context.Context, f Failure) Decision {
+	if !f.refused { // what the error of a consumer matches is its own affair
+		return Decision{Verdict: Retry}
+	}
 	for _, lost := range []error{ErrCacheMiss, penstock.ErrUnsupported, penstock.ErrInvalid, penstock.ErrOffsetOutOfRange} {
 		if errors.Is(f.Err, lost) {
 			return Decision{Verdict: Fault}

@@ -68,6 +68,15 @@ func groupLen(cs []Container, limit int) int {
 	return n
 }
 
+// upTo returns how many of the items are not behind a token.
+func (d *delivery) upTo(t penstock.Token) int {
+	n := 0
+	for n < len(d.items) && d.items[n].Token.Compare(t) <= 0 {
+		n++
+	}
+	return n
+}
+
 // events returns how many events are not settled yet.
 func (d *delivery) events() int {
 	if d.whole > 0 {

@@ -23,7 +23,7 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 			r.handshakeDone(h)
 			return
 		}
-		h.err = err
+		h.err, h.refused = err, true
 		r.subscribeFailed(h)
 	case errors.Is(err, ErrConsumerGone):
 		r.gone(h.sub)
@@ -135,6 +135,9 @@ func (r *run) rewound(d *delivery, at Position) {
 		r.attemptFailed(d, Answer{}, d.err)
 		return
 	}
+	if resume {
+		r.countSettled(d, d.upTo(has))
+	}
 	d.sub.had, d.sub.partly = has, partly
 	d.rest = nil // read again from there
 	r.over(d)
@@ -145,9 +148,8 @@ func (r *run) rewound(d *delivery, at Position) {
 // gave the token out. What it has of the group is settled, as it says; the rest
 // is offered again.
 func (r *run) resumeInPlace(d *delivery, has penstock.Token) {
-	left := slices.Clone(d.items)
-	left = slices.DeleteFunc(left, func(it Item) bool { return it.Token.Compare(has) <= 0 })
-	n := len(d.items) - len(left)
+	n := d.upTo(has)
+	left := slices.Clone(d.items[n:])
 	if n == 0 { // it takes nothing, and says that it has nothing
 		r.attemptFailed(d, Answer{}, d.err)
 		return
@@ -236,17 +238,11 @@ func (r *run) checkToken(id penstock.StreamID, at Position) error {
 	return nil
 }
 
-// unsupportedError matches penstock.ErrUnsupported.
-type unsupportedError struct{ what string }
-
-func (e *unsupportedError) Error() string        { return e.what }
-func (e *unsupportedError) Is(target error) bool { return target == penstock.ErrUnsupported }
-
 // subscribeFailed asks the failure handler what becomes of a subscription that
 // could not be attached.
 func (r *run) subscribeFailed(h *handshake) {
 	sub := h.sub
-	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err}
+	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err, refused: h.refused}
 	r.log.Error("subscription not attached", r.about(sub, "attempts", h.attempts, "err", h.err)...)
 	r.tellOf(sub, SubscriptionFailed, Diagnostic{Err: h.err})
 	r.notify(sub, Notice{Kind: NoticeAttachFailed, Err: h.err}, func() {
@@ -300,14 +296,15 @@ func (r *run) fault(sub *subscription, valid func() bool, cause error, then func
 			then(false)
 			return
 		}
-		r.spawn("registry", func(ctx context.Context) error {
-			_, err := r.registry.Fault(ctx, rec)
+		known := false
+		r.spawn("registry", func(ctx context.Context) (err error) {
+			known, err = r.registry.Fault(ctx, rec)
 			return err
-		}, func(err error) { r.faultStored(sub, err, then) })
+		}, func(err error) { r.faultStored(sub, known, err, then) })
 	})
 }
 
-func (r *run) faultStored(sub *subscription, err error, then func(done bool)) {
+func (r *run) faultStored(sub *subscription, known bool, err error, then func(done bool)) {
 	if err != nil {
 		r.log.Error("faulting a subscription failed; trying again at the next poll", r.about(sub, "err", err)...)
 		if !sub.removed {
@@ -318,9 +315,13 @@ func (r *run) faultStored(sub *subscription, err error, then func(done bool)) {
 		then(false)
 		return
 	}
-	r.stats.Faulted++
-	r.tellOf(sub, SubscriptionFaulted, Diagnostic{})
-	r.log.Error("subscription faulted", r.about(sub)...)
+	if known {
+		r.stats.Faulted++
+		r.tellOf(sub, SubscriptionFaulted, Diagnostic{})
+		r.log.Error("subscription faulted", r.about(sub)...)
+	} else if !sub.removed { // elsewhere it is, and the notice has not come
+		r.withdrawn(sub.rec)
+	}
 	r.remove(sub)
 	r.leaveIfUnused(sub.entry)
 	then(true)

@@ -66,9 +66,7 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 	}
 	c.mu.Unlock()
 	a, err := c.hooks.deliver(ctx, d, c.provider, c.deliver)
-	if err != nil {
-		err = ofHandler(err)
-	}
+	err = ofHandler(err)
 	if err == nil && len(a.Failed) == 0 {
 		c.mu.Lock()
 		c.has = Position{Kind: PositionResume, Token: through(d.last())}

@@ -205,6 +205,11 @@ func (r *run) jobEnded(job *receiverJob, got []Container, err error) {
 	case r.draining: // what was read now is read again by the next run
 		r.endPump()
 	case err != nil:
+		if len(got) > 0 { // the receiver has them from the queue, and will not read them again
+			p.hadData = true
+			r.take(got)
+			r.haveTaken(got)
+		}
 		p.failures++
 		r.stats.ReadFailures++
 		r.tell(ReadFailed, Diagnostic{Err: err})

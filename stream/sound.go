@@ -29,8 +29,8 @@ func sound(where string, err error) (out error) {
 	return err
 }
 
-// seamErrors are what a [Consumer] says about itself. A handler in this process
-// may meet them in what it calls itself.
+// seamErrors are what a [Consumer] says about itself. A handler, or a hook, in
+// this process may meet them in what it calls itself.
 var seamErrors = [...]error{ErrConsumerGone, ErrAway, errUnattached}
 
 // handlerError is an error of a handler that matches one of them: it is a
@@ -45,7 +45,8 @@ func (e *handlerError) Is(target error) bool {
 
 func (e *handlerError) As(target any) bool { return errors.As(e.err, target) }
 
-// ofHandler keeps an error of a handler from being taken for one of the seam.
+// ofHandler keeps an error of a handler, or of a hook, from being taken for one
+// of the seam.
 func ofHandler(err error) error {
 	for _, said := range seamErrors {
 		if errors.Is(err, said) {

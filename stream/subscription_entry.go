@@ -104,6 +104,7 @@ type handshake struct {
 	started  time.Time
 	attempts int
 	err      error // of the last attempt
+	refused  bool  // err says that the place that was asked for cannot be had
 }
 
 func (h *handshake) current() bool { return !h.sub.removed && h.request == h.sub.request }

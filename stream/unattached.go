@@ -32,7 +32,7 @@ var errUnattached = errors.New("nobody in this process handles it")
 func (p *Provider) unattached(ctx context.Context, rec SubscriptionRecord) (Consumer, error) {
 	if hook := p.config.OnUnattached; hook != nil {
 		if err := hook(ctx, rec); err != nil {
-			return nil, fmt.Errorf("unattached subscription %q of stream %s: %w", rec.Name, rec.Stream.StreamID, err)
+			return nil, fmt.Errorf("unattached subscription %q of stream %s: %w", rec.Name, rec.Stream.StreamID, ofHandler(err))
 		}
 		if c := p.local(rec); c != nil {
 			return c, nil
