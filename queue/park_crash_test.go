@@ -30,6 +30,7 @@ type lifeCall struct {
 	value string
 	ops   int // of the disk, when it was called
 	done  bool
+	at    time.Time
 }
 
 var lifeEvents = []string{"a1", "b1", "a2", "c1", "b2", "-1", "a3", "b3"}
@@ -49,7 +50,7 @@ func (l *parkedLife) fails(v string, attempt int) bool {
 func (l *parkedLife) note(v string, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.calls = append(l.calls, lifeCall{v, l.m.Ops(), done})
+	l.calls = append(l.calls, lifeCall{v, l.m.Ops(), done, time.Now()})
 }
 
 func (l *parkedLife) handle(_ context.Context, b penstock.Batch[string]) error {
@@ -198,6 +199,58 @@ func TestCrashAtEveryOperationLosesNoParkedEvent_PC10(t *testing.T) {
 				}
 				if n < 1000 || len(rests) < 100 {
 					t.Errorf("only %d images, %d different: the life does too little", n, len(rests))
+				}
+			})
+		})
+	}
+}
+
+// TestWhatIsSettledDoesNotComeAgainAfterAKill_PC10: the process ends at any
+// operation of the disk, which keeps everything. What was settled a second before
+// is below the commit and gone from the retry log.
+func TestWhatIsSettledDoesNotComeAgainAfterAKill_PC10(t *testing.T) {
+	for _, level := range levels {
+		t.Run(level.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &parkedLife{m: vfs.NewMem()}
+				type moment struct {
+					disk *vfs.Mem
+					at   time.Time
+				}
+				var mu sync.Mutex // several goroutines use the disk
+				var moments []moment
+				l.fault = func(op vfs.Op) vfs.Fault {
+					switch op.Kind {
+					case vfs.OpWrite, vfs.OpStore, vfs.OpCreate, vfs.OpRename, vfs.OpRemove, vfs.OpTruncate, vfs.OpMkdir:
+						mu.Lock()
+						defer mu.Unlock()
+						moments = append(moments, moment{l.m.Clone(), time.Now()})
+					}
+					return vfs.Fault{}
+				}
+				c := keyedOnDisk("data", l.m)
+				c.Durability, c.Capacity = level, len(lifeEvents)
+				if _, err := l.live(t, c); err != nil {
+					t.Fatal(err)
+				}
+				kept := map[string]int{}
+				for i, m := range moments {
+					what := fmt.Sprintf("before change %d of %d", i, len(moments))
+					second := l.rest(t, m.disk, c, what)
+					for _, call := range l.calls {
+						if !call.done || call.at.Add(time.Second).After(m.at) {
+							continue
+						}
+						kept[call.value]++
+						if slices.Contains(second, call.value) {
+							t.Fatalf("%s: %s was settled %v before and came again: %v", what, call.value, m.at.Sub(call.at), second)
+						}
+					}
+				}
+				for _, v := range []string{"c1", "-1", "b1", "b2", "b3"} {
+					if kept[v] == 0 {
+						t.Errorf("no moment a second after %s was settled, of %d: this shows little: %v", v, len(moments), kept)
+					}
 				}
 			})
 		})

@@ -329,8 +329,9 @@ func TestDamagedOrLostRetryLogStopsItsGroup_PC11(t *testing.T) {
 					return nil
 				})
 				wantErr(t, err, penstock.ErrCorrupt)
-				if err == nil || !strings.Contains(err.Error(), "retry") {
-					t.Errorf("error %v does not say that it is the retry log", err)
+				file := map[string]string{"bit": "00000000000000000000.seg", "missing": filepath.Join("retry", "p00000", "g")}[name]
+				if err == nil || !strings.Contains(err.Error(), "retry") || !strings.Contains(err.Error(), file) {
+					t.Errorf("error %v does not say that it is the retry log, and its file %s", err, file)
 				}
 				other := group(t, topic, "other", queue.GroupConfig{})
 				want(t, pull(t, other.Consumer(0), 10), "a1", "b1", "a2")

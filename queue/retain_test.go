@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -191,6 +192,86 @@ func TestGroupInWhatIsRetainedKeepsIt(t *testing.T) {
 		}
 		want(t, consumeAll(t, g.Consumer(0)), numbers(44, 51)...)
 	})
+}
+
+// TestPositionAtTheEndOfASegmentIsTheStartOfTheNext_BQ122: it skips nothing, also
+// after the segment was deleted and over a restart, and the batch that another
+// group has not committed stays its own.
+func TestPositionAtTheEndOfASegmentIsTheStartOfTheNext_BQ122(t *testing.T) {
+	forEachLevel(t, func(t *testing.T, c queue.Config[string]) {
+		c.SegmentEvents = 2
+		topic := openDisk(t, c)
+		a, b := group(t, topic, "a", queue.GroupConfig{}), group(t, topic, "b", queue.GroupConfig{})
+		produceEach(t, topic, numbers(0, 6)...)
+		want(t, pull(t, b.Consumer(0), 3), "0", "1", "2")
+		want(t, pull(t, a.Consumer(0), 2), "0", "1")
+		commit(t, a.Consumer(0)) // the end of the first segment
+		if n := len(segments(t, c.Dir)); n != 3 {
+			t.Errorf("%d files, want three: b holds the first", n)
+		}
+		want(t, pull(t, b.Consumer(0), 3), "0", "1", "2") // not committed: again, and from its own place
+		commit(t, b.Consumer(0))
+		if n := len(segments(t, c.Dir)); n != 2 {
+			t.Errorf("%d files, want two: the first is consumed", n)
+		}
+		want(t, pull(t, a.Consumer(0), 1), "2")
+		topic = reopen(t, topic, c) // without a commit of it
+		a, b = group(t, topic, "a", queue.GroupConfig{}), group(t, topic, "b", queue.GroupConfig{})
+		want(t, pull(t, a.Consumer(0), 2), "2", "3")
+		want(t, consumeAll(t, b.Consumer(0)), "3", "4", "5")
+		commit(t, a.Consumer(0))
+		want(t, consumeAll(t, a.Consumer(0)), "4", "5")
+		produceEach(t, topic, "6") // behind the end of the last segment
+		want(t, consumeAll(t, b.Consumer(0)), "6")
+		want(t, consumeAll(t, a.Consumer(0)), "6")
+	})
+}
+
+// TestCommitBehindWhichAFileStaysSucceeds_BQ125: it costs room, and the next commit
+// or open removes the file.
+func TestCommitBehindWhichAFileStaysSucceeds_BQ125(t *testing.T) {
+	m := vfs.NewMem()
+	var said strings.Builder
+	c := queue.WithFS(queue.Config[string]{Name: "orders", Dir: "data", Codec: penstock.String(), SegmentEvents: 2, SegmentBytes: 8 * penstock.KiB, Logger: textLogger(&said)}, m)
+	topic := openDisk(t, c)
+	consumer := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	produceEach(t, topic, numbers(0, 5)...)
+	files := func() (n int) {
+		names, err := m.List("data/orders/p00000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, ".seg") {
+				n++
+			}
+		}
+		return n
+	}
+	m.SetFault(func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpRemove && strings.HasSuffix(op.Name, ".seg") {
+			return vfs.Fault{Err: errors.New("text file busy")}
+		}
+		return vfs.Fault{}
+	})
+	want(t, pull(t, consumer, 2), "0", "1")
+	if err := consumer.Commit(); err != nil {
+		t.Errorf("the commit failed, though it is stored: %v", err)
+	}
+	if s := topic.Stats(); files() != 3 || s.Partitions[0].Earliest != 2 {
+		t.Errorf("%d files, the log begins at %d", files(), s.Partitions[0].Earliest)
+	}
+	if !strings.Contains(said.String(), "consumed segments stay on disk") || !strings.Contains(said.String(), "text file busy") {
+		t.Errorf("the log does not tell why a file stays: %s", said.String())
+	}
+	m.SetFault(nil)
+	want(t, pull(t, consumer, 2), "2", "3")
+	commit(t, consumer)
+	if n := files(); n != 1 {
+		t.Errorf("%d files after the next commit, want one", n)
+	}
+	topic = reopen(t, topic, c)
+	want(t, consumeAll(t, group(t, topic, "g", queue.GroupConfig{}).Consumer(0)), "4")
 }
 
 // TestRetainedSegmentsTakeNoCapacity: on a bounded topic a late group begins

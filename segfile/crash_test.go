@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -424,43 +426,50 @@ func contains(all []string, s string) bool {
 }
 
 func TestFullDiskFailsWholeAppendsAndComesBack(t *testing.T) {
-	m := vfs.NewMem()
-	c := small(m, "data")
-	l := openLog(t, c)
-	p := l.Partition(0)
-	cs, err := l.Cursors("g", StartEarliest)
-	must(t, err)
-	big := strings.Repeat("x", 900)
-	m.SetSpace(m.Used() + 2*8192)
-	n := 0
-	for ; ; n++ {
-		if _, err := tryAppend(p, big); err != nil {
-			wantErr(t, err, penstock.ErrDiskFull)
-			break
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		c := small(m, "data")
+		l := openLog(t, c)
+		p := l.Partition(0)
+		cs, err := l.Cursors("g", StartEarliest)
+		must(t, err)
+		big := strings.Repeat("x", 900)
+		m.SetSpace(m.Used() + 2*8192 + 3000) // the next segment has some of its room, not all
+		n, used := 0, int64(0)
+		for ; ; n++ {
+			synctest.Wait() // for a segment that is being prepared
+			used = m.Used()
+			if _, err := tryAppend(p, big); err != nil {
+				wantErr(t, err, penstock.ErrDiskFull)
+				break
+			}
 		}
-	}
-	used := m.Used()
-	for range 1000 { // nothing litters the disk (nsq 938)
-		_, err := tryAppend(p, big)
-		wantErr(t, err, penstock.ErrDiskFull)
-	}
-	if got := m.Used(); got > used || p.Readable() != penstock.Offset(n) {
-		t.Fatalf("%d bytes used after failures, %d before; readable %d, want %d", got, used, p.Readable(), n)
-	}
-	got, err := readAll(p, 0)
-	if err != nil || len(got) != n {
-		t.Fatalf("%d records, %v, want %d", len(got), err, n)
-	}
-	must(t, cs[0].Store(penstock.Offset(n), nil, true)) // commits need no room
-	must(t, p.Trim(penstock.Offset(n)))
-	if o := mustAppend(t, p, big); o != penstock.Offset(n) {
-		t.Fatalf("appended at %d when there was room again, want %d", o, n)
-	}
-	must(t, l.Close())
-	l = openLog(t, c)
-	if l.Partition(0).Readable() != penstock.Offset(n+1) || l.Partition(0).Fault() != nil {
-		t.Fatalf("reopened: %+v", l.Partition(0).Stats())
-	}
+		for range 1000 { // nothing litters the disk (nsq 938)
+			_, err := tryAppend(p, big)
+			wantErr(t, err, penstock.ErrDiskFull)
+		}
+		if names, err := m.List("data/orders/p00000"); err != nil || slices.Contains(names, spareName) { // rustix 1682
+			t.Fatalf("what could not be prepared keeps its space: %q, %v", names, err)
+		}
+		if got := m.Used(); got > used || p.Readable() != penstock.Offset(n) {
+			t.Fatalf("%d bytes used after failures, %d before; readable %d, want %d", got, used, p.Readable(), n)
+		}
+		got, err := readAll(p, 0)
+		if err != nil || len(got) != n {
+			t.Fatalf("%d records, %v, want %d", len(got), err, n)
+		}
+		must(t, cs[0].Store(penstock.Offset(n), nil, true)) // commits need no room
+		must(t, p.Trim(penstock.Offset(n)))
+		if o := mustAppend(t, p, big); o != penstock.Offset(n) {
+			t.Fatalf("appended at %d when there was room again, want %d", o, n)
+		}
+		must(t, l.Close())
+		l = openLog(t, c)
+		defer l.Close()
+		if l.Partition(0).Readable() != penstock.Offset(n+1) || l.Partition(0).Fault() != nil {
+			t.Fatalf("reopened: %+v", l.Partition(0).Stats())
+		}
+	})
 }
 
 func TestFailedSyncIsStickyAndNeverRepeated(t *testing.T) {

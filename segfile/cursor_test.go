@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -104,6 +106,65 @@ func TestConcurrentStoresShareWrites(t *testing.T) {
 	}
 }
 
+// TestStoresBehindARunningOneAreOneWrite_BQ129: who comes while a position is
+// written waits for one more write of all; no file is made, renamed or listed.
+func TestStoresBehindARunningOneAreOneWrite_BQ129(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		l := openLog(t, small(m, "data"))
+		p := l.Partition(0)
+		for range 65 {
+			mustAppend(t, p, "x")
+		}
+		cs, err := l.Cursors("g", StartEarliest)
+		must(t, err)
+		must(t, cs[0].Store(1, nil, true)) // the first one of a session may write what it found
+		synctest.Wait()
+		ops := map[vfs.Kind]int{}
+		release := make(chan struct{})
+		var mu sync.Mutex
+		m.SetFault(func(op vfs.Op) vfs.Fault {
+			mu.Lock()
+			ops[op.Kind]++
+			first := op.Kind == vfs.OpWrite && ops[vfs.OpWrite] == 1
+			mu.Unlock()
+			if first {
+				<-release
+			}
+			return vfs.Fault{}
+		})
+		var all sync.WaitGroup
+		store := func(to penstock.Offset) {
+			all.Go(func() { // ends with its store
+				if err := cs[0].Store(to, nil, true); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		store(2)
+		synctest.Wait() // its write is held up
+		for i := range 62 {
+			store(penstock.Offset(3 + i))
+			synctest.Wait() // each is a change of its own
+		}
+		close(release)
+		all.Wait()
+		m.SetFault(nil)
+		if ops[vfs.OpWrite] != 2 || ops[vfs.OpSync] != 2 {
+			t.Errorf("%d writes and %d syncs for 63 stores, want two of each", ops[vfs.OpWrite], ops[vfs.OpSync])
+		}
+		for _, kind := range []vfs.Kind{vfs.OpCreate, vfs.OpRename, vfs.OpOpen, vfs.OpList, vfs.OpSyncDir, vfs.OpRead} {
+			if ops[kind] > 0 {
+				t.Errorf("%d operations %s for stores", ops[kind], kind)
+			}
+		}
+		if cs[0].Committed() != 64 {
+			t.Errorf("committed %d, want 64", cs[0].Committed())
+		}
+		must(t, l.Close())
+	})
+}
+
 func TestFailedCommitMovesNothingAndSticks(t *testing.T) {
 	m := vfs.NewMem()
 	c := small(m, "data")
@@ -156,6 +217,13 @@ func TestPositionsInTheWrongPlace_FM19(t *testing.T) {
 			m := copyTree(t, golden)
 			c.spoil(t, m)
 			l := openLog(t, goldenConfig(m, "data"))
+			var clamped []string // BQ-105: an open says which positions it set back
+			if name == "ahead, written" {
+				clamped = []string{"billing/EU"}
+			}
+			if got := l.Recovery()[0].Clamped; !slices.Equal(got, clamped) {
+				t.Errorf("set back %q, want %q", got, clamped)
+			}
 			mustAppend(t, l.Partition(0), "new") // offset 16 is used again, for another event
 			cs, err := l.Cursors("billing/EU", StartEarliest)
 			if c.err != nil {
@@ -264,6 +332,47 @@ func TestFileThatCannotBeRemovedIsTriedAgain_BQ125(t *testing.T) {
 	}
 }
 
+// TestOpenRemovesWhatATrimLeftBelowTheStart_BQ124: wherever the power failed in a
+// trim, the next open leaves files of the log alone, and nothing else.
+func TestOpenRemovesWhatATrimLeftBelowTheStart_BQ124(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	c.SegmentEvents = 2
+	l := openLog(t, c)
+	p := l.Partition(0)
+	for i := range 9 {
+		mustAppend(t, p, fmt.Sprint(i))
+	}
+	must(t, p.Trim(2))
+	from := m.Ops()
+	must(t, p.Trim(8))
+	m.Kill()
+	_ = l.Close() // of a dead process
+	images, below := 0, 0
+	for img := range m.Images(vfs.Crashes{From: from, Seed: 24}) {
+		images++
+		c.FS = img.FS
+		files := func() (all []string) {
+			names, err := img.FS.List("data/orders/p00000")
+			must(t, err)
+			return slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, segmentExt) })
+		}
+		before := files()
+		l := openLog(t, c)
+		p := l.Partition(0)
+		must(t, p.Fault())
+		if got := files(); len(got) != len(l.parts[0].segs) || got[0] != segmentName(p.Earliest()) {
+			t.Fatalf("%s: the log begins at %d, with the files %q, of %q before", img.Desc, p.Earliest(), got, before)
+		} else if len(got) < len(before) {
+			below++
+		}
+		must(t, l.Close())
+	}
+	if images < 10 || below < 3 {
+		t.Fatalf("%d images, %d of them with files below the start: too few to mean anything", images, below)
+	}
+}
+
 func TestCallsAfterCloseAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, c Config) {
 		c.SegmentEvents = 1
@@ -331,6 +440,84 @@ func TestCloseClosesTheFilesOfReaders(t *testing.T) {
 			must(t, r.Close())
 		}
 	})
+}
+
+// handles counts the open files of a file system by their suffix.
+type handles struct {
+	vfs.FS
+	suffix string
+	open   atomic.Int64
+}
+
+type handle struct {
+	vfs.File
+	of *handles
+}
+
+func (h *handles) counted(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil || !strings.HasSuffix(name, h.suffix) {
+		return f, err
+	}
+	h.open.Add(1)
+	return &handle{f, h}, nil
+}
+
+func (h *handles) Open(name string, write bool) (vfs.File, error) {
+	f, err := h.FS.Open(name, write)
+	return h.counted(name, f, err)
+}
+
+func (h *handle) Close() error {
+	h.of.open.Add(-1)
+	return h.File.Close()
+}
+
+// TestReaderHoldsOneFile_BQ130: wherever it is in the log, and none that was
+// deleted meanwhile; those in one segment share its file.
+func TestReaderHoldsOneFile_BQ130(t *testing.T) {
+	fsys := &handles{FS: vfs.NewMem(), suffix: segmentExt}
+	c := small(fsys, "data")
+	c.SegmentEvents = 2
+	l := openLog(t, c)
+	for i := range 40 {
+		mustAppend(t, l.Partition(0), fmt.Sprint(i))
+	}
+	must(t, l.Close())
+	l = openLog(t, c)
+	p := l.Partition(0)
+	own := fsys.open.Load()
+	holds := func(what string, want int64) {
+		t.Helper()
+		if n := fsys.open.Load() - own; n != want {
+			t.Fatalf("%s: %d files of segments are open, want %d", what, n, want)
+		}
+	}
+	var readers []*Reader
+	for range 3 {
+		r, err := p.NewReader(0)
+		must(t, err)
+		readers = append(readers, r)
+	}
+	for i := range 36 {
+		for _, r := range readers {
+			if rec, err := r.Next(1); err != nil || rec.N != 1 || rec.First != penstock.Offset(i) {
+				t.Fatalf("%d records at %d, %v", rec.N, rec.First, err)
+			}
+		}
+		holds(fmt.Sprintf("three readers at %d", i), 1)
+	}
+	must(t, readers[0].Seek(3))
+	_, err := readers[0].Next(1)
+	must(t, err)
+	holds("one of them elsewhere", 2)
+	must(t, p.Trim(20))
+	_, err = readers[0].Next(1)
+	wantErr(t, err, penstock.ErrOffsetOutOfRange)
+	holds("after its segment was deleted", 1)
+	for _, r := range readers {
+		must(t, r.Close())
+	}
+	holds("after their end", 0)
 }
 
 // A seek may go back; who stores in the era before it changes nothing.

@@ -192,6 +192,12 @@ func TestTailTornAtEveryByteIsCut_QC59(t *testing.T) {
 			}
 			if r := l.Recovery()[0]; (r.CutBytes > 0) != (r.Quarantine != "") || fill != 0 && cut < end && r.CutBytes == 0 {
 				t.Fatalf("%s: report %+v", what, r)
+			} else if r.CutBytes > 0 { // BQ-112: the copy has all that was cut
+				was := append(slices.Clone(bytes[:cut]), slices.Repeat([]byte{fill}, len(bytes)-int(cut))...)
+				was = was[ends[want-1]:]
+				if got := snapshot(t, m, "data/orders/"+r.Quarantine); !slices.Equal(got, was[:lastNonZero(was)+1]) {
+					t.Fatalf("%s: the copy in quarantine has %d other bytes than the %d that were cut", what, len(got), lastNonZero(was)+1)
+				}
 			}
 			if o := mustAppend(t, p, "next"); o != penstock.Offset(want) {
 				t.Fatalf("%s: next append at %d, want %d", what, o, want)
@@ -484,6 +490,49 @@ func TestLostStateIsFoundAgain(t *testing.T) {
 			}
 			mustAppend(t, l.Partition(0), "more")
 		})
+	}
+}
+
+// TestPositionSurvivesTheLossOfAnyOtherFile is nats-server 8036: whatever else of
+// the topic is gone or garbage, a position is where it was stored durably, or is
+// refused; it is never a lower one.
+func TestPositionSurvivesTheLossOfAnyOtherFile(t *testing.T) {
+	whole := copyTree(t, golden)
+	const slot = "data/orders/p00000/groups/billing%2F%45%55.slot"
+	files := goldenFiles(t, whole)
+	if len(files) < 6 || !slices.Contains(files, slot) {
+		t.Fatalf("%q are not the files that this is about", files)
+	}
+	for _, file := range files {
+		for _, how := range []string{"removed", "garbage", "empty"} {
+			if file == slot || strings.HasSuffix(file, lockName) {
+				continue
+			}
+			m := whole.Clone()
+			must(t, m.Remove(file))
+			switch how {
+			case "garbage":
+				put(t, m, file, []byte(strings.Repeat("?", 2*slotSize)))
+			case "empty":
+				put(t, m, file, nil)
+			}
+			c := goldenConfig(m, "data")
+			l, err := Open(c)
+			if err != nil { // FORMAT and topic.json
+				if wantErr(t, err, penstock.ErrCorrupt); !strings.HasSuffix(file, topicName) && !strings.HasSuffix(file, formatName) {
+					t.Errorf("%s %s: %v", file, how, err)
+				}
+				continue
+			}
+			cs, err := l.Cursors("billing/EU", StartEarliest)
+			if err != nil || cs[0].Committed() != 5 {
+				t.Errorf("%s %s: position %v, %v, want 5", file, how, cs, err)
+			}
+			must(t, l.Close())
+			if b := snapshot(t, m, slot); len(b) == 0 {
+				t.Errorf("%s %s: the position is gone", file, how)
+			}
+		}
 	}
 }
 
