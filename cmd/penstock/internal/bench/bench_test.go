@@ -162,6 +162,25 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
+// TestRecordsFollowFromTheirNumber: they are copied out of a table, and what is
+// read back is compared with the same function.
+func TestRecordsFollowFromTheirNumber(t *testing.T) {
+	for _, size := range []int{8, 9, 100, 264, 1024} {
+		for _, number := range []int{0, 1, 247, 248, 255, 256, 1<<20 + 77} {
+			rec := make([]byte, size)
+			putRecord(rec, number)
+			if got := numberOf(rec); got != number {
+				t.Errorf("a record of %d bytes has the number %d, want %d", size, got, number)
+			}
+			for i := 8; i < size; i++ {
+				if rec[i] != byte(number+i) {
+					t.Fatalf("record %d of %d bytes: byte %d is %d, want %d", number, size, i, rec[i], byte(number+i))
+				}
+			}
+		}
+	}
+}
+
 func TestRunRefusesAndEnds(t *testing.T) {
 	if _, err := Run(t.Context(), Names(), Config{Rounds: -1}); !errors.Is(err, penstock.ErrInvalid) {
 		t.Errorf("negative rounds: %v", err)

@@ -23,12 +23,22 @@ const (
 	readAtMost  = 1000
 )
 
+// pattern is what records are filled from: each byte is its index.
+var pattern = func() (p [512]byte) {
+	for i := range p {
+		p[i] = byte(i)
+	}
+	return p
+}()
+
 // putRecord makes rec the record with the given number: eight bytes of number,
-// then bytes that follow from it.
+// then bytes that follow from it. They are copied, not counted up: a loop of a
+// byte a step took half of the time of a row, on both sides, and twice as long
+// in a binary where it lay across two cache lines (ADR 0104).
 func putRecord(rec []byte, number int) {
 	binary.LittleEndian.PutUint64(rec, uint64(number))
-	for i := 8; i < len(rec); i++ {
-		rec[i] = byte(number + i)
+	for at := 8; at < len(rec); {
+		at += copy(rec[at:], pattern[byte(number+at):][:256])
 	}
 }
 
