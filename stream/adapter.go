@@ -58,9 +58,10 @@ func (DefaultParts) NewCache(QueueID) (Cache, error) { return NewSimpleCache(Def
 // contract with its queue and belongs in its documentation.
 type Adapter interface {
 	// Rewindable reports whether a container has the same token each time that
-	// it is read, so that a subscription may start at one. A subscription that
-	// starts earlier is served from the queue's cache; the queue is not read
-	// again. Where Rewindable returns false, positions are refused.
+	// it is read, so that a subscription may start at one, above the checkpoint.
+	// A subscription that starts earlier than what is read is served from the
+	// queue's cache; the queue is not read again. Where Rewindable returns false,
+	// positions are refused.
 	Rewindable() bool
 	// Direction reports whether the adapter can read, write or both.
 	Direction() Direction
@@ -158,8 +159,8 @@ var (
 	// given anything. What it was to be given or asked is kept, and offered
 	// again at the next poll: that is no failed attempt.
 	ErrAway = errors.New("consumer is away")
-	// ErrCacheMiss: the position asked for is no longer kept. See
-	// [CacheMissError].
+	// ErrCacheMiss: the position asked for is no longer kept, or not above the
+	// checkpoint. See [CacheMissError].
 	ErrCacheMiss = errors.New("position is no longer kept")
 )
 

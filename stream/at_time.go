@@ -92,7 +92,7 @@ func (r *run) cursorAtTime(id penstock.StreamID, t time.Time) (Cursor, error) {
 		return nil, &unsupportedError{what: "a position by time: the cache of provider " + r.provider + " cannot look one up"}
 	case r.loaded && (!r.hasRead || !r.first.Before(t)):
 		// What lies below the checkpoint of the runs before is not known here.
-		return nil, &CacheMissError{Stream: id, Time: t, Low: r.floor, High: r.read}
+		return nil, &CacheMissError{Stream: id, Time: t, Low: r.floor, High: r.read, Checkpoint: true}
 	}
 	c, err := cache.CursorAtTime(id, t)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *run) cursorAtTime(id penstock.StreamID, t time.Time) (Cursor, error) {
 	}
 	if next, more := c.Peek(); more && r.hasFloor && next.Token.Compare(r.floor) <= 0 {
 		c.Close()
-		return nil, &CacheMissError{Stream: id, Time: t, Low: r.floor, High: r.read}
+		return nil, &CacheMissError{Stream: id, Time: t, Low: r.floor, High: r.read, Checkpoint: true}
 	}
 	return c, nil
 }

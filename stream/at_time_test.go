@@ -126,7 +126,7 @@ func TestPositionByTimeIsRefusedClearly(t *testing.T) {
 				configure: func(g *rig, _ *agentConfig) {
 					g.marks = &spyMarks{has: true}
 				},
-				want: ErrCacheMiss, text: "is no longer kept",
+				want: ErrCacheMiss, text: "only what lies above the checkpoint",
 			},
 		} {
 			configure := tt.configure

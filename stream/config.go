@@ -27,7 +27,8 @@ type Config struct {
 
 	// Startup says whether Run starts the agents by itself; it does by default.
 	Startup Startup
-	// Registry keeps the subscriptions. Nil means a new [MemoryRegistry].
+	// Registry keeps the subscriptions. Nil means a new [MemoryRegistry], which
+	// ends with the process; [OpenStore] has one on disk.
 	Registry Registry
 	// Failure decides what becomes of failures. Nil means: dead-letter if
 	// DeadLetter is set, else skip with an error in the log; a subscription

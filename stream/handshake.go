@@ -233,7 +233,7 @@ func (r *run) checkToken(id penstock.StreamID, at Position) error {
 	}
 	order := containerToken(at.Token).Compare(r.floor)
 	if order < 0 || order == 0 && at.Kind == PositionAt {
-		return &CacheMissError{Stream: id, Requested: at.Token, Low: r.floor, High: r.read}
+		return &CacheMissError{Stream: id, Requested: at.Token, Low: r.floor, High: r.read, Checkpoint: true}
 	}
 	return nil
 }

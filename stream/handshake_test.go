@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,11 +330,12 @@ func TestLostPositionFaultsTheSubscription_OR77(t *testing.T) {
 		answer     Position
 		rewindable bool
 		match      error
+		text       string
 	}{
-		"below the checkpoint": {at(PositionAt, 2), true, ErrCacheMiss},
-		"after below":          {at(PositionAfter, 1), true, ErrCacheMiss},
-		"cannot rewind":        {at(PositionAt, 20), false, penstock.ErrUnsupported},
-		"nonsense":             {Position{Kind: 99}, true, penstock.ErrInvalid},
+		"below the checkpoint": {at(PositionAt, 2), true, ErrCacheMiss, "only what lies above the checkpoint of its queue can, which is at t1:0:5:0"},
+		"after below":          {at(PositionAfter, 1), true, ErrCacheMiss, "only what lies above the checkpoint"},
+		"cannot rewind":        {at(PositionAt, 20), false, penstock.ErrUnsupported, "cannot rewind"},
+		"nonsense":             {Position{Kind: 99}, true, penstock.ErrInvalid, "Position"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -351,8 +353,8 @@ func TestLostPositionFaultsTheSubscription_OR77(t *testing.T) {
 				g.announce("s", "new")
 				f := g.failed()
 				want(t, "failures", len(f), 1)
-				if !errors.Is(f[0].Err, tt.match) {
-					t.Errorf("failed with %v, want %v", f[0].Err, tt.match)
+				if !errors.Is(f[0].Err, tt.match) || !strings.Contains(f[0].Err.Error(), tt.text) {
+					t.Errorf("failed with %v, want %v: %q", f[0].Err, tt.match, tt.text)
 				}
 				faulted, _ := g.registry.Faulted(t.Context(), g.qualified("s"))
 				want(t, "faulted", len(faulted), 1)

@@ -48,6 +48,13 @@ type SubscribeOption func(*subscribeOptions)
 // on. Without it a new one starts at [Latest]: what was published and read
 // before it subscribed does not come. A group of a topic starts at the
 // earliest event instead.
+//
+// How far back it can go: to what lies above the checkpoint of the queue, which
+// follows the slowest subscription, and is in the cache. What all subscriptions
+// of the queue have settled cannot be asked for again, by none of them. That is
+// found out behind Subscribe, by the agent: the failure handler is asked, which
+// by default faults the subscription ([ErrFaulted], [Stream.Reset]). To start
+// with what there is, take [Earliest].
 func From(where Start) SubscribeOption {
 	return func(o *subscribeOptions) { o.at = where.position() }
 }

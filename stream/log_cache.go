@@ -78,8 +78,10 @@ func (c *LogCacheConfig) validate() error {
 }
 
 // LogCache keeps containers of a queue that is read by position: by bytes, and
-// after their delivery too, for as long as its [Evictor] leaves them, so that
-// subscriptions can be moved back. It drops one container at a time, the
+// after their delivery too, for as long as its [Evictor] leaves them. So what
+// one subscription has settled is there for others to start at, and for itself
+// to be moved back to, as far as the checkpoint, which follows the slowest
+// subscription of the queue ([From]). It drops one container at a time, the
 // oldest first, and none that a cursor or a delivery still needs unless it was
 // told to. "Latest" and every other position mean what they mean for a
 // [SimpleCache]. It is not safe for concurrent use.

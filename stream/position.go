@@ -82,15 +82,22 @@ type CacheMissError struct {
 	Stream    penstock.StreamID
 	Requested penstock.Token
 	Time      time.Time      // requested instead of a token; else zero
-	Low       penstock.Token // oldest container kept
+	Low       penstock.Token // oldest container kept, or the checkpoint
 	High      penstock.Token // newest container kept
+	// Checkpoint says that Low is the checkpoint of the queue: what is at or
+	// below it cannot be asked for again, also while the cache has it (ADR 0025).
+	Checkpoint bool
 }
 
 func (e *CacheMissError) Error() string {
+	what := "position " + e.Requested.String()
 	if !e.Time.IsZero() {
-		return fmt.Sprintf("stream %s: what came at %s is no longer kept; kept are %s to %s", e.Stream, e.Time.UTC().Format(time.RFC3339Nano), e.Low, e.High)
+		what = "what came at " + e.Time.UTC().Format(time.RFC3339Nano)
 	}
-	return fmt.Sprintf("stream %s: position %s is no longer kept; kept are %s to %s", e.Stream, e.Requested, e.Low, e.High)
+	if e.Checkpoint {
+		return fmt.Sprintf("stream %s: %s cannot be asked for: only what lies above the checkpoint of its queue can, which is at %s", e.Stream, what, e.Low)
+	}
+	return fmt.Sprintf("stream %s: %s is no longer kept; kept are %s to %s", e.Stream, what, e.Low, e.High)
 }
 
 // Is reports whether target is ErrCacheMiss.
