@@ -33,7 +33,8 @@
 //	for {
 //	    span, ok := m.Next(time.Now(), end, 100)
 //	    if !ok {
-//	        wait(m.Due(), end) // for the next retry, or for new events
+//	        due, retries := m.Due()
+//	        wait(due, retries, end) // for the next retry, or for new events
 //	        continue
 //	    }
 //	    failed := handle(span)      // []settle.Outcome, one per failed event
