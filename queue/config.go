@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -53,7 +54,9 @@ const (
 // Config of a [Topic]. The zero value of a field is its default; a negative
 // number is an error that names the field.
 type Config[T any] struct {
-	// Name of the topic. Required; not blank.
+	// Name of the topic. Required; not blank. On disk it is the name of a
+	// directory, in which bytes other than a-z, 0-9, '.', '_' and '-' take three
+	// bytes of 240 (segfile.EscapeName).
 	Name string
 	// Partitions is how many independent runs the topic has; default 1, at
 	// most 65,536. Order is kept inside a partition only.
@@ -104,7 +107,9 @@ type Config[T any] struct {
 	// group asks it, such an event counts no bytes.
 	Size func(T) penstock.Bytes
 
-	// Dir is the data directory of a topic on disk; "" keeps it in memory.
+	// Dir is the data directory of a topic on disk, which may hold several
+	// topics; "" keeps it in memory. It is made when it does not exist; its parent
+	// must.
 	Dir string
 	// Codec turns events into bytes and back. Required with Dir.
 	Codec penstock.Codec[T]
@@ -260,6 +265,15 @@ func (c *Config[T]) validateStorage() error {
 		}
 	}
 	return nil
+}
+
+// nameField is an error of the log in the words of this package, whose topics have
+// a Name.
+func nameField(topic string, err error) error {
+	if f, ok := errors.AsType[*penstock.FieldError](err); ok && f.Field == "Topic" {
+		return fmt.Errorf("open topic %q: %w", topic, &penstock.FieldError{Field: "Name", Reason: f.Reason})
+	}
+	return err
 }
 
 func diskOnly(field string) error {

@@ -48,7 +48,7 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 		CapacityDisk: c.CapacityDisk, PassOver: c.HardRetention, StampPositions: c.GroupTTL > 0, Logger: c.Logger,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nameField(c.Name, err)
 	}
 	e := &fileEngine[T]{topic: t, codec: c.Codec, log: log, parked: make(map[string][]*seglog.Hold)}
 	e.requests.New = func() any { return new(request) }

@@ -52,7 +52,9 @@ type GroupConfig struct {
 	Linger   time.Duration
 	BatchMin int
 	// AutoCommit commits a batch before the application sees it: at the pull,
-	// or before Run calls the handler. Delivery is then at most once.
+	// or before Run calls the handler. Delivery is then at most once: an event
+	// that fails is logged and does not come again, so Retry and ParkAfter are
+	// refused.
 	AutoCommit bool
 	// Start says where the group begins: Earliest, the default, or Latest.
 	Start Start

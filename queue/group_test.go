@@ -23,6 +23,7 @@ func TestConfigNamesTheBadField(t *testing.T) {
 	}{
 		{"Name", queue.Config[int]{}},
 		{"Name", queue.Config[int]{Name: " \t"}},
+		{"Name", queue.Config[int]{Name: strings.Repeat("A", 100), Dir: t.TempDir(), Codec: penstock.JSON[int]()}}, // too long when escaped
 		{"Partitions", queue.Config[int]{Name: "t", Partitions: -1}},
 		{"Partitions", queue.Config[int]{Name: "t", Partitions: 1 << 20}},
 		{"Capacity", queue.Config[int]{Name: "t", Capacity: -1}},

@@ -46,13 +46,14 @@ type readers[T any] struct {
 
 // Reader opens the reader of a partition. It starts at the group's commit. The
 // error matches [penstock.ErrExists] while the partition has an open reader or
-// when the group is used in another way, [penstock.ErrInvalid] when the group
-// has a Rate, which readers do not keep to, or the topic HardRetention, and [penstock.ErrClosed] after Close
-// of group or topic. A reader that is not at the commit is moved by its own
-// Seek, not by the group's. It panics when partition is not in [0, Partitions).
+// when the group is used in another way, [penstock.ErrInvalid] when partition is
+// not in [0, Partitions), when the group has a Rate, which readers do not keep
+// to, or the topic HardRetention, and [penstock.ErrClosed] after Close of group or
+// topic. A reader that is not at the commit is moved by its own Seek, not by
+// the group's.
 func (g *Group[T]) Reader(partition int) (*Reader[T], error) {
-	if partition < 0 || partition >= len(g.topic.parts) {
-		panic(fmt.Sprintf("queue: Reader(%d) of a topic with %d partitions", partition, len(g.topic.parts)))
+	if err := g.checkPartition(partition); err != nil {
+		return nil, err
 	}
 	if g.control.bucket != nil {
 		return nil, &penstock.FieldError{Field: "Rate", Reason: "readers do not keep to it"}

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -169,4 +170,19 @@ func TestSecondReaderStartsAtCommit(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// It was a panic, unlike in SeekOffset and PausePartition.
+func TestReaderOfAPartitionThatIsNotThereIsRefused(t *testing.T) {
+	topic := open(t, storages[0], queue.Config[int]{Partitions: 2})
+	g := group(t, topic, "g", queue.GroupConfig{})
+	for _, partition := range []int{-1, 2} {
+		_, err := g.Reader(partition)
+		if f, ok := errors.AsType[*penstock.FieldError](err); !ok || f.Field != "partition" {
+			t.Errorf("Reader(%d): %v", partition, err)
+		}
+	}
+	if _, err := g.Reader(1); err != nil { // nothing was claimed, nor harmed
+		t.Error(err)
+	}
 }

@@ -86,6 +86,9 @@ func (r RedriveReport) total() int { return r.Redriven + r.Skipped + r.Failed }
 // [penstock.ErrClosed] when it is closed. A Filter or Progress that panics ends
 // it with a [*penstock.PanicError].
 func Redrive[T any](ctx context.Context, from *Group[T], c RedriveConfig[T]) (RedriveReport, error) {
+	if from == nil {
+		return RedriveReport{}, fmt.Errorf("redrive: %w", &penstock.FieldError{Field: "from", Reason: "is nil"})
+	}
 	r := redrive[T]{config: c, from: from, to: make(map[string]*Topic[T])}
 	err := r.run(ctx)
 	if err != nil {

@@ -168,6 +168,10 @@ func TestRedriveRefusesWhatIsWrong(t *testing.T) {
 		}
 		_, err := queue.Redrive(t.Context(), from, queue.RedriveConfig[string]{To: []*queue.Topic[string]{dead}})
 		wantErr(t, err, penstock.ErrInvalid)
+		_, err = queue.Redrive(t.Context(), nil, queue.RedriveConfig[string]{To: to}) // was a nil pointer
+		if f, ok := errors.AsType[*penstock.FieldError](err); !ok || f.Field != "from" {
+			t.Errorf("from nil: %v", err)
+		}
 		// Events that no dead letter is, or whose topic is not named, stay.
 		produce(t, dead, "bare")
 		other := open(t, storages[0], queue.Config[string]{Name: "other"})

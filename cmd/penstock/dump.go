@@ -17,7 +17,7 @@ type dumpCmd struct {
 	Partition  int    `short:"p" default:"-1" help:"Only this partition; all by default."`
 	From       uint64 `help:"First offset; the earliest that is kept by default."`
 	To         uint64 `help:"Offset behind the last one; the end by default."`
-	Limit      uint64 `short:"n" help:"At most so many events."`
+	Limit      uint64 `short:"n" help:"At most so many events; 0 is all."`
 	Unsynced   bool   `help:"Also what is not known to be synced: a power loss may take it."`
 	SkipDamage bool   `help:"Go on behind damage, and tell on standard error what is lost."`
 }
@@ -61,12 +61,15 @@ var errEnough = errors.New("enough")
 // Run prints.
 func (c *dumpCmd) Run(e *env) (err error) {
 	defer func() { err = c.told(err) }()
+	if c.To > 0 && c.To <= c.From {
+		return &failure{code: exitUsage, what: fmt.Sprintf("--to %d is not above --from %d", c.To, c.From), fix: "--to is the offset behind the last event that is printed"}
+	}
 	out := bufio.NewWriter(e.stdout)
 	printed := uint64(0)
 	err = c.each(false, func(in *segfile.Inspection) error {
 		about := in.About()
-		if c.Partition >= about.Partitions {
-			return &failure{code: exitUsage, what: fmt.Sprintf("topic %q has partitions 0 to %d", about.Topic, about.Partitions-1)}
+		if err := onePartition(about.Topic, c.Partition, about.Partitions); err != nil {
+			return err
 		}
 		for id := range about.Partitions {
 			if c.Partition >= 0 && c.Partition != id {

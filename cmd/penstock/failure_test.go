@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock"
@@ -84,4 +86,43 @@ func TestLinesAreCounted(t *testing.T) {
 			t.Errorf("countLines of %d bytes = %d, %v, want %d", len(text), got, err, want)
 		}
 	}
+}
+
+// goneReader is a standard output that nobody reads any more.
+type goneReader struct{}
+
+func (goneReader) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}
+}
+
+// A dump into head was an error: "write /dev/stdout: broken pipe".
+func TestReaderThatHasSeenEnoughIsNoError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "segfile", "testdata", "format1"))); err != nil {
+		t.Fatal(err)
+	}
+	say := func(want int, commands ...[]string) {
+		for _, args := range commands {
+			var errs strings.Builder
+			code := run(t.Context(), nil, args, strings.NewReader(""), goneReader{}, &errs)
+			if code != want || strings.Contains(errs.String(), "pipe") {
+				t.Errorf("%q: code %d, says %q, want code %d", args[0], code, errs.String(), want)
+			}
+		}
+	}
+	say(exitOK, []string{"dump", dir, "--unsynced"}, []string{"dump", dir, "--unsynced", "--json"}, []string{"segments", dir},
+		[]string{"du", dir}, []string{"fsck", dir}, []string{"repair", dir})
+
+	// What was found is told by the exit code, whoever reads.
+	file := filepath.Join(dir, "orders", "p00000", "00000000000000000000.seg")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[4300] ^= 0xff
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	say(exitDamaged, []string{"fsck", dir, "--deep"})
 }

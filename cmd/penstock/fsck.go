@@ -74,10 +74,13 @@ func (c *fsckCmd) Run(e *env) (err error) {
 	}
 	p.end()
 	werr := c.write(e, all)
+	if readerGone(werr) { // the exit code still says what was found
+		werr = nil
+	}
 	if err := errors.Join(append(failed, werr)...); werr != nil || damaged == 0 || e.ctx.Err() != nil {
 		return err
 	}
-	return &failure{code: exitDamaged, what: fmt.Sprintf("%d of %d topics in %s are damaged", damaged, len(all), c.Dir),
+	return &failure{code: exitDamaged, what: fmt.Sprintf("damaged in %s: %d of %s", c.Dir, damaged, count(len(all), "topic")),
 		why: "acknowledged data is never skipped silently",
 		fix: "keep a copy of the directory, then run: penstock repair " + c.Dir}
 }
@@ -139,6 +142,10 @@ func (c *fsckCmd) write(e *env, all []checked) error {
 		return encode(e.stdout, map[string]any{"topics": all})
 	}
 	for _, t := range all {
+		more := ""
+		if !t.Deep {
+			more = "; --deep reads all"
+		}
 		for _, f := range t.Findings {
 			if _, err := fmt.Fprintf(e.stdout, "%s\n", f.line(t.Topic)); err != nil {
 				return err
@@ -149,8 +156,9 @@ func (c *fsckCmd) write(e *env, all []checked) error {
 				return err
 			}
 		}
-		if _, err := fmt.Fprintf(e.stdout, "%s: %s: %d events in %d segments of %d partitions, %d groups, %s of frames read\n",
-			t.Topic, t.Verdict, t.Events, t.Segments, t.Partitions, t.Groups, size(penstock.Bytes(t.Read))); err != nil {
+		if _, err := fmt.Fprintf(e.stdout, "%s: %s: %s in %s of %s, %s, %s of frames read%s\n",
+			t.Topic, t.Verdict, count(t.Events, "event"), count(t.Segments, "segment"), count(t.Partitions, "partition"), count(t.Groups, "group"),
+			size(penstock.Bytes(t.Read)), more); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -83,6 +84,8 @@ func (d *logDir) each(all bool, fn func(*segfile.Inspection) error) error {
 func (d *logDir) told(err error) error {
 	var f *failure
 	switch {
+	case readerGone(err):
+		return nil
 	case err == nil, errors.As(err, &f), errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, penstock.ErrLocked):
@@ -96,6 +99,32 @@ func (d *logDir) told(err error) error {
 		return &failure{code: exitFailed, what: err.Error(), fix: "make room for a copy of the files that are changed; what was not done is done by the same command", err: err}
 	}
 	return err
+}
+
+// readerGone reports whether nothing happened but that who read standard output
+// has gone, as head does when it has seen enough.
+func readerGone(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !readerGone(err) })
+	}
+	return errors.Is(err, syscall.EPIPE)
+}
+
+// onePartition says whether --partition names one that there is not; -1 is all.
+func onePartition(topic string, partition, partitions int) error {
+	if partition < partitions && partition >= -1 {
+		return nil
+	}
+	return &failure{code: exitUsage, what: fmt.Sprintf("--partition %d: topic %q has partitions 0 to %d", partition, topic, partitions-1),
+		fix: "leave --partition out for all of them"}
+}
+
+// count writes a number with its noun.
+func count[N int | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
 }
 
 // retryLog is the log of the parked events of a group: a data directory inside

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock"
@@ -84,6 +85,14 @@ func (c *repairCmd) Run(e *env) (err error) {
 	topics, err := c.topics()
 	if err != nil {
 		return err
+	}
+	if c.Partition != -1 {
+		err := c.each(true, func(in *segfile.Inspection) error {
+			return onePartition(in.About().Topic, c.Partition, in.About().Partitions)
+		})
+		if f := (*failure)(nil); errors.As(err, &f) { // one that cannot be looked at is what is to be repaired
+			return f
+		}
 	}
 	all, failed := []repaired{}, []error(nil)
 	for _, topic := range topics {
@@ -237,7 +246,12 @@ func (c *repairCmd) write(e *env, all []repaired, whole bool) error {
 	case len(all) == 0:
 		b.WriteString("nothing to repair\n")
 	case !c.Yes:
+		if slices.ContainsFunc(all, func(r repaired) bool { return r.Readable > 0 }) {
+			b.WriteString("--salvage DIR would keep what can still be read, under new offsets in another directory\n")
+		}
 		b.WriteString("nothing was changed; --yes does it\n")
+	case whole:
+		b.WriteString("done\n")
 	}
 	_, err := fmt.Fprint(e.stdout, b.String())
 	return err
