@@ -46,6 +46,9 @@ func TestConsumerThatIsAwayKeepsItsPlace(t *testing.T) {
 		}
 		want(t, "failures", len(g.failed()), 0)
 		want(t, "offered before it was asked", c.offered(), "")
+		if why := g.stats().Reason; !strings.Contains(why, "asked again") || !strings.Contains(why, "no connection") {
+			t.Errorf("reason %q, which does not say who is away", why)
+		}
 		want(t, "progress", g.lastProgress(), "nil")
 
 		set(false)

@@ -138,13 +138,16 @@ func (c *Config) fillParts() error {
 	for _, f := range []struct {
 		name   string
 		value  uint8
-		values int
+		values []string
 	}{
-		{"Subscriptions", uint8(c.Subscriptions), 3}, {"FilterErrors", uint8(c.FilterErrors), 2},
-		{"OnMiss", uint8(c.OnMiss), 4}, {"Unattached", uint8(c.Unattached), 3}, {"Startup", uint8(c.Startup), 2},
+		{"Subscriptions", uint8(c.Subscriptions), []string{"ExplicitAndImplicit", "ExplicitOnly", "ImplicitOnly"}},
+		{"FilterErrors", uint8(c.FilterErrors), []string{"DeliverUnfiltered", "DropUnfiltered"}},
+		{"OnMiss", uint8(c.OnMiss), []string{"MissStay", "MissEarliest", "MissLatest", "MissFault"}},
+		{"Unattached", uint8(c.Unattached), []string{"HoldUnattached", "DropUnattached", "RemoveUnattached"}},
+		{"Startup", uint8(c.Startup), []string{"AgentsStarted", "AgentsStopped"}},
 	} {
-		if int(f.value) >= f.values {
-			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is unknown", f.value)}
+		if int(f.value) >= len(f.values) {
+			return &penstock.FieldError{Field: f.name, Reason: fmt.Sprintf("%d is none of %s", f.value, strings.Join(f.values, ", "))}
 		}
 	}
 	if c.DeliveryBackoff == nil {
@@ -154,6 +157,9 @@ func (c *Config) fillParts() error {
 		c.ReadBackoff = Exponential{Min: 10 * time.Second, Max: 20 * time.Second, Step: time.Second}
 	}
 	for name, b := range map[string]Backoff{"DeliveryBackoff": c.DeliveryBackoff, "ReadBackoff": c.ReadBackoff} {
+		if p, ok := b.(*Exponential); ok && p != nil {
+			b = *p
+		}
 		if e, ok := b.(Exponential); ok {
 			if err := e.validate(name); err != nil {
 				return err

@@ -53,7 +53,7 @@ func TestDebugHandlerShowsStreams(t *testing.T) {
 			}
 		}
 		for _, want := range []string{
-			"1 thing needs you. ", "n/&lt;b&gt;&#34;&amp;", "▲ stuck", "handler is busy with 1 events for 41", `http-equiv="refresh"`, "<h2>shop</h2>", "t1:0:3:0",
+			"1 thing needs you. ", "n/&lt;b&gt;&#34;&amp;", "▲ stuck", "handler is busy with 1 event for 41", `http-equiv="refresh"`, "<h2>shop</h2>", "t1:0:3:0",
 		} {
 			if !strings.Contains(html, want) {
 				t.Errorf("the page does not say %q:\n%s", want, html)

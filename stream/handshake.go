@@ -31,7 +31,7 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 	case errors.Is(err, errUnattached):
 		r.hold(h)
 	case errors.Is(err, ErrAway) && r.ctx.Err() == nil:
-		h.sub.again = true
+		h.sub.again, h.sub.refused = true, err
 		r.retained[h.sub] = struct{}{}
 		r.endHandshake(h)
 	case r.ctx.Err() != nil: // a drain was cut: the position stays unresolved
@@ -39,7 +39,7 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 	case errors.Is(err, errExpired):
 		r.subscribeFailed(h)
 	default:
-		h.err = err
+		h.err, h.sub.refused = err, err
 		r.log.Warn("handshake failed; trying again", r.about(h.sub, "attempt", h.attempts, "err", err)...)
 		r.tryHandshake(h)
 	}
@@ -58,7 +58,7 @@ func (r *run) endHandshake(h *handshake) {
 // it.
 func (r *run) handshakeDone(h *handshake) {
 	sub := h.sub
-	sub.unresolved, sub.attached, sub.placed, sub.held = false, true, h.request, false
+	sub.unresolved, sub.attached, sub.placed, sub.held, sub.refused = false, true, h.request, false, nil
 	delete(r.retained, sub)
 	if sub.kept != nil {
 		r.retained[sub] = struct{}{}
@@ -242,6 +242,7 @@ func (r *run) checkToken(id penstock.StreamID, at Position) error {
 // could not be attached.
 func (r *run) subscribeFailed(h *handshake) {
 	sub := h.sub
+	sub.refused = h.err
 	f := Failure{Queue: r.queue, Subscription: sub.rec, Err: h.err, refused: h.refused}
 	r.log.Error("subscription not attached", r.about(sub, "attempts", h.attempts, "err", h.err)...)
 	r.tellOf(sub, SubscriptionFailed, Diagnostic{Err: h.err})

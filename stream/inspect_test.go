@@ -39,7 +39,7 @@ func TestInspectSaysWhereSubscriptionsStand(t *testing.T) {
 			}
 			return out
 		}
-		slow := `a/slow false 1 1 "subscription \"slow\" of stream n/a: handler is busy with 1 events for 1s"`
+		slow := `a/slow false 1 1 "subscription \"slow\" of stream n/a: handler is busy with 1 event for 1s"`
 		want(t, "all", strings.Join(words(false, -1), "; "), `a/fast true 0 0 ""; `+slow+`; b/fast true 0 0 ""`)
 		want(t, "busy", strings.Join(words(true, 0), "; "), `a/fast true 0 0 ""; `+slow)
 		close(gate)

@@ -71,6 +71,14 @@ func (c *LogCacheConfig) validate() error {
 	if c.Remember == 0 {
 		c.Remember = 10 * time.Minute
 	}
+	for i, m := range c.Monitors {
+		if m == nil {
+			return &penstock.FieldError{Field: "Monitors", Reason: fmt.Sprintf("number %d is nil", i)}
+		}
+		if share, ok := threshold(m); ok && !(share >= 0 && share <= 1) {
+			return &penstock.FieldError{Field: "Monitors", Reason: fmt.Sprintf("the threshold of number %d, %v, is not in (0, 1]", i, share)}
+		}
+	}
 	if c.Evict == nil {
 		c.Evict = EvictByAge(5*time.Minute, 30*time.Minute)
 	}

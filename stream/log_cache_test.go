@@ -43,6 +43,12 @@ func TestLogCacheConfigNamesTheBadField(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	for _, m := range []PressureMonitor{nil, &SlowConsumer{Threshold: 7}, &Averaging{Threshold: -0.5}} {
+		var f *penstock.FieldError
+		if _, err := NewLogCache(LogCacheConfig{Monitors: []PressureMonitor{m}}); !errors.As(err, &f) || f.Field != "Monitors" {
+			t.Errorf("monitor %+v: %v", m, err)
+		}
+	}
 	want(t, "max add by default", newLogCache(t, LogCacheConfig{}).MaxAdd(), 1000)
 }
 

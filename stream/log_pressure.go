@@ -112,3 +112,14 @@ func (s *SlowConsumer) Read(lag float64, now time.Time) {
 
 // UnderPressure implements [PressureMonitor].
 func (s *SlowConsumer) UnderPressure(now time.Time) bool { return now.Before(s.until) }
+
+// threshold returns that of a monitor of this package.
+func threshold(m PressureMonitor) (share float64, ok bool) {
+	switch m := m.(type) {
+	case *Averaging:
+		return m.Threshold, true
+	case *SlowConsumer:
+		return m.Threshold, true
+	}
+	return 0, false
+}

@@ -556,7 +556,12 @@ func TestConfigNamesTheBadField(t *testing.T) {
 		"Drain":           func(c *Config) { c.Drain = -1 },
 		"MaxDeliveryTime": func(c *Config) { c.MaxDeliveryTime = -2 },
 		"DeliveryBackoff": func(c *Config) { c.DeliveryBackoff = Exponential{Min: 2, Max: 1} },
-		"ReadBackoff":     func(c *Config) { c.ReadBackoff = Exponential{Min: 2, Max: 1} },
+		"ReadBackoff":     func(c *Config) { c.ReadBackoff = &Exponential{Min: 2, Max: 1} },
+		"OnMiss":          func(c *Config) { c.OnMiss = MissFault + 1 },
+		"Subscriptions":   func(c *Config) { c.Subscriptions = ImplicitOnly + 1 },
+		"FilterErrors":    func(c *Config) { c.FilterErrors = DropUnfiltered + 1 },
+		"Unattached":      func(c *Config) { c.Unattached = RemoveUnattached + 1 },
+		"Startup":         func(c *Config) { c.Startup = AgentsStopped + 1 },
 	} {
 		c := good()
 		spoil(&c)
@@ -567,6 +572,11 @@ func TestConfigNamesTheBadField(t *testing.T) {
 		}
 	}
 	c := good()
+	c.OnMiss = 9
+	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "9 is none of MissStay, MissEarliest, MissLatest, MissFault") {
+		t.Errorf("%v, which does not say what there is", err)
+	}
+	c = good()
 	c.MaxDeliveryTime = NoLimit
 	if _, err := Open(c); err != nil {
 		t.Error(err)

@@ -152,21 +152,35 @@ func (h *holder) waiting(now time.Time) (Condition, string) {
 		return ConditionUnattached, "nobody in this process handles it; it waits to be subscribed or removed"
 	case h.sub.missed != nil:
 		return ConditionLost, h.sub.missed.Error() + "; it waits to be subscribed with a place that is kept"
+	case h.sub.pending > 0 && h.sub.refused != nil:
+		return atWork(now, h.started(), ConditionRetrying), fmt.Sprintf("could not be attached, and has been asked again for %s: %v", since(now, h.started()), h.sub.refused)
 	case h.sub.pending > 0:
 		return atWork(now, h.started(), ConditionAttaching), fmt.Sprintf("asked where to start, no answer for %s", since(now, h.started()))
 	case h.view.unresolved || !h.view.registered:
-		return ConditionRetrying, "could not be attached; it is asked again at the next poll"
+		text := "could not be attached; it is asked again at the next poll"
+		if h.sub.refused != nil {
+			text += ": " + h.sub.refused.Error()
+		}
+		return ConditionRetrying, text
 	case d == nil:
 		return ConditionMoving, "has containers that were not delivered yet"
 	case d.events() == 0:
 		return ConditionMoving, "the filter is busy"
 	case d == h.sub.kept && errors.Is(d.err, ErrAway):
-		return ConditionRetrying, fmt.Sprintf("%d events are offered again at the next poll: %v", d.events(), d.err)
+		return ConditionRetrying, fmt.Sprintf("%s to be offered again at the next poll: %v", d.count(), d.err)
 	case d == h.sub.kept:
-		return ConditionRetrying, fmt.Sprintf("%d events failed and are offered again at the next poll: %v", d.events(), d.err)
+		return ConditionRetrying, fmt.Sprintf("%s failed, to be offered again at the next poll: %v", d.count(), d.err)
 	case d.err != nil:
-		return ConditionRetrying, fmt.Sprintf("%d events, attempt %d after %s: %v", d.events(), d.attempts, since(now, d.started), d.err)
+		return ConditionRetrying, fmt.Sprintf("%s, attempt %d after %s: %v", d.count(), d.attempts, since(now, d.started), d.err)
 	default:
-		return atWork(now, d.started, ConditionMoving), fmt.Sprintf("handler is busy with %d events for %s", d.events(), since(now, d.started))
+		return atWork(now, d.started, ConditionMoving), fmt.Sprintf("handler is busy with %s for %s", d.count(), since(now, d.started))
 	}
+}
+
+// count writes the number of events of a delivery.
+func (d *delivery) count() string {
+	if n := d.events(); n != 1 {
+		return fmt.Sprint(n, " events")
+	}
+	return "1 event"
 }

@@ -26,7 +26,7 @@ func TestStatsSayWhatHoldsTheQueue(t *testing.T) {
 		"nothing": {func(*rig, *scriptConsumer, chan struct{}) {}, ""},
 		"busy handler": {func(_ *rig, c *scriptConsumer, block chan struct{}) {
 			c.gate = block
-		}, `subscription "sub" of stream n/s: handler is busy with 1 events for 3s`},
+		}, `subscription "sub" of stream n/s: handler is busy with 1 event for 3s`},
 		"failing handler": {func(g *rig, c *scriptConsumer, block chan struct{}) {
 			c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
 				if n == 2 {
@@ -34,17 +34,26 @@ func TestStatsSayWhatHoldsTheQueue(t *testing.T) {
 				}
 				return Answer{}, errBoom
 			}
-		}, `subscription "sub" of stream n/s: 1 events, attempt 2 after 3s: boom`},
+		}, `subscription "sub" of stream n/s: 1 event, attempt 2 after 3s: boom`},
 		"kept events": {func(g *rig, c *scriptConsumer, block chan struct{}) {
 			g.verdict = func(Failure) Verdict { return Retry }
 			c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
 				time.Sleep(2 * time.Minute)
 				return Answer{}, errBoom
 			}
-		}, `subscription "sub" of stream n/s: 1 events failed and are offered again at the next poll: boom`},
+		}, `subscription "sub" of stream n/s: 1 event failed, to be offered again at the next poll: boom`},
 		"handshake": {func(_ *rig, c *scriptConsumer, block chan struct{}) {
 			c.shakeGate = block
 		}, `subscription "sub" of stream n/s: asked where to start, no answer for 3s`},
+		"handshake that failed": {func(_ *rig, c *scriptConsumer, block chan struct{}) {
+			c.onShake = func(n int) (Position, error) {
+				if n == 1 {
+					return Position{}, errBoom
+				}
+				<-block
+				return Position{}, nil
+			}
+		}, `subscription "sub" of stream n/s: could not be attached, and has been asked again for 3s: boom`},
 		"registry": {func(g *rig, _ *scriptConsumer, block chan struct{}) {
 			g.registry.block = block
 		}, `stream n/s: waiting for the registry for 3s`},
@@ -92,7 +101,7 @@ func TestSlowSubscriptionHoldsOthersAtThePressureLimitOnly(t *testing.T) {
 			t.Errorf("fast subscription got %d events, want 90 to 99 of a cache of 100", n)
 		}
 		want(t, "under pressure", st.UnderPressure, true)
-		g.wantReason(`the cache is full: subscription "slow" of stream n/s: handler is busy with 1 events for 3s`)
+		g.wantReason(`the cache is full: subscription "slow" of stream n/s: handler is busy with 1 event for 3s`)
 		close(block)
 		synctest.Wait()
 		g.pump()

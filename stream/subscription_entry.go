@@ -49,6 +49,7 @@ type subscription struct {
 	supersede func() // stops the latest one; nil when none is in flight
 	notBefore time.Time
 	asked     time.Time // when the latest one was requested
+	refused   error     // why the handshake that ended last has not placed it; nil when it has
 }
 
 // holdsEntry reports whether the subscription keeps its stream in the table
