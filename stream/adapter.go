@@ -149,8 +149,8 @@ type Checkpointer interface {
 
 // Errors of this package that a caller or a failure handler branches on.
 var (
-	// ErrFaulted: the subscription was given up after a failure. It can be
-	// unsubscribed; then its name is free again.
+	// ErrFaulted: the subscription was given up after a failure. [Stream.Reset]
+	// gives it back; unsubscribed, its name is free again.
 	ErrFaulted = errors.New("subscription is faulted")
 	// ErrConsumerGone: the consumer behind the seam does not exist any more.
 	// The agent unregisters its subscription.
