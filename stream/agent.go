@@ -60,6 +60,7 @@ type agent struct {
 
 	requests uint64  // last number of a handshake's request, over all runs; of the current run's loop
 	ledger   ledger  // attempts, over all runs; of the current run's turn
+	places   places  // that were taken, over all runs; of the current run's turn
 	silence  silence // what the watchdog has found
 	meter    debugpage.Meter
 

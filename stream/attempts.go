@@ -214,7 +214,7 @@ func (r *run) rememberFailed(d *delivery, answer Answer, err error) {
 	}
 	var failed []Item
 	for _, f := range answer.Failed {
-		if f.Index >= 0 && f.Index < len(d.items) {
+		if f.Index >= 0 && f.Index < len(d.items) && !errors.Is(f.Err, ErrAway) {
 			failed = append(failed, d.items[f.Index])
 		}
 	}

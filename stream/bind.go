@@ -230,6 +230,7 @@ func (*binding) takesContainers() {}
 // Deliver runs the handler.
 func (b *binding) Deliver(ctx context.Context, d *Delivery) (Answer, error) {
 	a, err := b.hooks.deliver(ctx, d, b.provider, b.handle)
+	failuresOfHandler(b.name, a.Failed)
 	return a, ofHandler(err)
 }
 

@@ -28,6 +28,11 @@ type Handshake struct {
 	Subscription SubscriptionRecord
 	Queue        QueueID
 	Request      uint64 // rises with each request; never used again by the agent of the queue in this process
+	// Placed is the request whose answer was taken last, so that the
+	// subscription stands where it says or behind that; 0 for none that the agent
+	// knows of. A consumer need not ask for that place again: the checkpoint may
+	// have passed it, and rightly.
+	Placed uint64
 }
 
 // Delivery is what an agent hands to a consumer: items of one stream in the
@@ -86,7 +91,9 @@ type Answer struct {
 	Rewind Position
 }
 
-// ItemFailure is one item that a consumer failed.
+// ItemFailure is one item that a consumer failed. An Err that matches [ErrAway]
+// says that the item was not tried: it is no failed attempt, and a decision about
+// those that failed before it does not take it along.
 type ItemFailure struct {
 	Index int // in Delivery.Items
 	Err   error

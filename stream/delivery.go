@@ -36,6 +36,7 @@ type delivery struct {
 	attempts int // since started
 	err      error
 	failed   []Item // of items: the failure handler is asked about them
+	untried  int    // the last of items were not tried by the last attempt: so many
 	granted  bool   // it wants one more attempt, whatever their number
 	suspect  bool   // a process ended during the last one
 
@@ -174,7 +175,7 @@ func (r *run) startDelivery(d *delivery) {
 }
 
 func (r *run) firstTry(d *delivery) {
-	d.started, d.attempts, d.err, d.notBefore = time.Now(), 0, nil, time.Time{}
+	d.started, d.attempts, d.err, d.notBefore, d.untried = time.Now(), 0, nil, time.Time{}, 0
 	r.tryDeliver(d)
 }
 
@@ -271,7 +272,7 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.countSettled(d, d.events())
 		r.settled(d)
 	case errors.Is(err, errExpired):
-		r.deliveryFailed(d, d.items)
+		r.deliveryFailed(d, d.items[:len(d.items)-d.untried])
 	case r.ctx.Err() != nil:
 		r.remember(d.sub, d.items)
 		r.cut(d)
@@ -289,23 +290,6 @@ func (r *run) countSettled(d *delivery, n int) {
 	}
 }
 
-// attemptFailed keeps the items that failed and tries them again.
-func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
-	before := len(d.items)
-	if err != nil {
-		d.err = err
-	} else if err = d.keepFailed(answer.Failed); err != nil {
-		d.err = err
-	}
-	r.remember(d.sub, d.items)
-	r.countSettled(d, before-len(d.items))
-	r.stats.Failed += uint64(len(d.items))
-	r.tellOf(d.sub, DeliveryFailed, Diagnostic{Token: d.items[0].Token, Events: len(d.items), Err: d.err})
-	r.log.Warn("delivery failed; trying again", r.about(d.sub, "attempt", d.attempts, "events", len(d.items),
-		"token", d.items[0].Token.String(), "err", d.err)...)
-	r.tryDeliver(d)
-}
-
 // endDelivery gives up the place in the latch; the protection stays.
 func (r *run) endDelivery(d *delivery) {
 	d.sub.inFlight = nil
@@ -317,6 +301,10 @@ func (r *run) endDelivery(d *delivery) {
 func (r *run) settled(d *delivery) {
 	if d.sub.tries != nil {
 		r.forgetTries(d)
+	}
+	if d.sub.untold && d.attempts > 0 {
+		d.sub.untold = false
+		r.places.forget(&d.sub.rec)
 	}
 	r.over(d)
 }

@@ -9,6 +9,30 @@ import (
 	"github.com/penstock/penstock"
 )
 
+// attemptFailed keeps the items that failed and tries them again. When none of
+// them was tried they wait for the next poll: that is no failed attempt.
+func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
+	before := len(d.items)
+	d.untried = 0
+	if err != nil {
+		d.err = err
+	} else if err = d.keepFailed(answer.Failed); err != nil {
+		d.err = err
+	}
+	r.remember(d.sub, d.items)
+	r.countSettled(d, before-len(d.items))
+	tried := len(d.items) - d.untried
+	if tried == 0 {
+		r.keep(d)
+		return
+	}
+	r.stats.Failed += uint64(tried)
+	r.tellOf(d.sub, DeliveryFailed, Diagnostic{Token: d.items[0].Token, Events: tried, Err: d.err})
+	r.log.Warn("delivery failed; trying again", r.about(d.sub, "attempt", d.attempts, "events", tried,
+		"token", d.items[0].Token.String(), "err", d.err)...)
+	r.tryDeliver(d)
+}
+
 // deliveryFailed tells the consumer of items whose time or attempts are used up, asks the
 // failure handler what becomes of them, and, for dead letters, hands them over.
 // The subscription waits.
@@ -163,7 +187,8 @@ func (c *Container) meta(i int) penstock.Meta {
 	return m
 }
 
-// keepFailed reduces the items to the failed ones and returns the last error.
+// keepFailed reduces the items to the failed ones and returns the last error of
+// those that were tried.
 // An answer that names an item that was not offered, or names them out of
 // order, is an error that fails all of them.
 func (d *delivery) keepFailed(failed []ItemFailure) error {
@@ -174,15 +199,26 @@ func (d *delivery) keepFailed(failed []ItemFailure) error {
 		}
 		last = f.Index
 	}
-	var err error
+	var err, away error
 	kept := make([]Item, 0, len(failed))
 	for _, f := range failed {
-		kept = append(kept, d.items[f.Index])
-		err = f.Err
+		it := d.items[f.Index]
+		if errors.Is(f.Err, ErrAway) {
+			it.Attempt--
+			d.untried++
+			away = f.Err
+		} else {
+			d.untried = 0
+			err = f.Err
+		}
+		kept = append(kept, it)
 	}
 	d.items = kept
-	if err == nil {
-		err = errNoReason
+	switch {
+	case d.untried == len(kept):
+		return away
+	case err == nil:
+		return errNoReason
 	}
 	return err
 }

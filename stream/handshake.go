@@ -20,6 +20,7 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 	switch {
 	case err == nil:
 		if err = r.reposition(h.sub, at); err == nil {
+			r.places.note(h, at)
 			r.handshakeDone(h)
 			return
 		}
@@ -218,7 +219,7 @@ func (r *run) resumeAt(sub *subscription, has penstock.Token) (Cursor, error) {
 		r.log.Warn("consumer has what the queue never had; it gets everything above the checkpoint", r.about(sub, "token", has.String(), "err", err)...)
 		return sub.pin, nil
 	}
-	return r.cache.Cursor(sub.entry.id, Position{Kind: PositionAt, Token: containerToken(has)})
+	return r.open(sub.entry.id, Position{Kind: PositionAt, Token: containerToken(has)}), nil
 }
 
 func (r *run) checkToken(id penstock.StreamID, at Position) error {
@@ -334,6 +335,7 @@ func (r *run) gone(sub *subscription) {
 	rec := sub.rec
 	r.log.Warn("consumer is gone; its subscription is removed", r.about(sub)...)
 	r.remove(sub)
+	r.places.forget(&rec)
 	r.leaveIfUnused(sub.entry)
 	if rec.Implicit || !r.latch.enter() {
 		return

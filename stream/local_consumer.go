@@ -39,12 +39,15 @@ func (c *localConsumer) successor(provider string, deliver deliverFunc, o *subsc
 }
 
 // Handshake answers with the place asked for. A token, or the earliest place,
-// is answered until a delivery shows that the agent has taken it; "latest"
-// once, because its meaning moves. Otherwise it answers with what it has, so
-// that a run which begins at the checkpoint repeats nothing.
+// is answered until a delivery or a later question shows that the agent has taken
+// it; "latest" once, because its meaning moves. Otherwise it answers with what it
+// has, so that a run which begins at the checkpoint repeats nothing.
 func (c *localConsumer) Handshake(_ context.Context, h Handshake) (Position, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.answered != 0 && h.Placed >= c.answered && c.start.Kind != PositionNone {
+		c.start, c.has = Position{}, c.start.passed()
+	}
 	at := c.start
 	if at.Kind == PositionNone {
 		return c.has, nil
@@ -66,6 +69,7 @@ func (c *localConsumer) Deliver(ctx context.Context, d *Delivery) (Answer, error
 	}
 	c.mu.Unlock()
 	a, err := c.hooks.deliver(ctx, d, c.provider, c.deliver)
+	failuresOfHandler(d.Subscription.Name, a.Failed)
 	err = ofHandler(err)
 	if err == nil && len(a.Failed) == 0 {
 		c.mu.Lock()

@@ -76,6 +76,22 @@ func through(t penstock.Token) penstock.Token {
 	return t
 }
 
+// passed is what a subscription that was placed at p, and given nothing since,
+// has: everything before p, as far as that can be told.
+func (p Position) passed() Position {
+	t := p.Token
+	switch {
+	case p.Kind == PositionAfter:
+	case p.Kind != PositionAt || t.Hi == 0 && t.Lo == 0:
+		return Position{}
+	case t.Lo > 0:
+		t.Lo--
+	default:
+		t.Hi, t.Lo = t.Hi-1, math.MaxUint64
+	}
+	return Position{Kind: PositionResume, Token: through(t)}
+}
+
 // CacheMissError says which position was asked for and what is kept. It
 // matches [ErrCacheMiss].
 type CacheMissError struct {

@@ -55,3 +55,10 @@ func ofHandler(err error) error {
 	}
 	return err
 }
+
+// failuresOfHandler is ofHandler for the errors of single events.
+func failuresOfHandler(name string, failed []ItemFailure) {
+	for i := range failed {
+		failed[i].Err = ofHandler(sound("consumer "+name, failed[i].Err))
+	}
+}

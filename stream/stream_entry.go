@@ -257,6 +257,7 @@ func (r *run) rosterChanged(id penstock.StreamID, roster Roster) {
 			return rec.Name == sub.rec.Name && rec.Incarnation == sub.rec.Incarnation
 		}) {
 			r.remove(sub)
+			r.places.forget(&sub.rec)
 			r.withdrawn(sub.rec)
 		}
 	}

@@ -31,6 +31,7 @@ type subscription struct {
 	again      bool // ask anew at the first poll that is not before notBefore
 	held       bool // nobody in this process handles it; it waits to be announced
 	partly     bool // of the container of had, events up to it are settled
+	untold     bool // it asked for a place, and has been given nothing from there
 
 	pending    int            // handshakes in flight, superseded ones too
 	generation uint64         // of the position; rises with each completed handshake and each rewind
@@ -114,7 +115,10 @@ func (h *handshake) current() bool { return !h.sub.removed && h.request == h.sub
 // time is (OR-73); the limit is checked before each (OR-91).
 func (r *run) tryHandshake(h *handshake) {
 	var at Position
-	rec, n := h.sub.rec, h.attempts
+	rec, n, placed := h.sub.rec, h.attempts, h.sub.placed
+	if placed == 0 {
+		placed = r.places[keyOf(&rec)]
+	}
 	h.attempts++
 	r.spawn("consumer "+rec.Name, func(ctx context.Context) error {
 		if n > 0 {
@@ -126,7 +130,7 @@ func (r *run) tryHandshake(h *handshake) {
 		if err != nil {
 			return err
 		}
-		at, err = consumer.Handshake(ctx, Handshake{Subscription: rec, Queue: r.queue, Request: h.request})
+		at, err = consumer.Handshake(ctx, Handshake{Subscription: rec, Queue: r.queue, Request: h.request, Placed: placed})
 		return err
 	}, func(err error) { r.handshakeEnded(h, at, err) })
 }

@@ -212,7 +212,7 @@ func (f *far) delivered(call uint64, d *stream.Delivery) (run *job, reply *frame
 	}
 	l := f.lane(d.Subscription)
 	if l == nil {
-		e := errorFrame(call, f.tooMany())
+		e := errorFrame(call, fmt.Errorf("%w: %w", f.tooMany(), stream.ErrAway)) // nobody has tried it
 		return nil, &e, nil
 	}
 	f.held += n

@@ -51,6 +51,7 @@ type frame struct {
 	Subscription *subscription `json:"subscription,omitempty"`
 	Queue        *queueID      `json:"queue,omitempty"`
 	Request      uint64        `json:"request,omitempty"`
+	Placed       uint64        `json:"placed,omitempty"`     // handshake: the request whose answer was taken last
 	Containers   []container   `json:"containers,omitempty"` // deliver
 	Notice       *notice       `json:"notice,omitempty"`
 

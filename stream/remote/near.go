@@ -90,8 +90,8 @@ func (n *near) send(now time.Time) (out []outgoing) {
 	}
 	for len(n.waiting) > 0 && now.Before(n.until) {
 		c := n.waiting[0]
-		taken, events := fit(c.parts, n.max, n.lineMax-c.overhead)
-		if taken > 0 && uint64(events) > n.limit-n.sent {
+		taken, events := fit(c.parts, n.max, int(min(n.limit-n.sent, uint64(n.max))), n.lineMax-c.overhead)
+		if taken < 0 {
 			break
 		}
 		n.waiting = n.waiting[1:]
@@ -115,12 +115,17 @@ func (n *near) fly(c *call, parts []part) outgoing {
 	return outgoing{frame: c.head, parts: parts}
 }
 
-// fit is how many leading parts go into one delivery of at most demandMax
-// events and lineMax bytes; 0 when the first one does not.
-func fit(parts []part, demandMax, lineMax int) (taken, events int) {
+// fit is how many leading parts go into one delivery of at most open events and
+// lineMax bytes: 0 when the first one is beyond demandMax or lineMax, and negative
+// when it has to wait for demand. Parts do not wait for each other: others may
+// never leave so much demand at once.
+func fit(parts []part, demandMax, open, lineMax int) (taken, events int) {
 	bytes := 0 // with a comma behind each
 	for _, p := range parts {
-		if events+p.events > demandMax || bytes+len(p.line)+1 > lineMax {
+		if events+p.events > open || bytes+len(p.line)+1 > lineMax {
+			if taken == 0 && p.events <= demandMax && len(p.line)+1 <= lineMax {
+				return -1, 0
+			}
 			break
 		}
 		taken, events, bytes = taken+1, events+p.events, bytes+len(p.line)+1

@@ -127,6 +127,23 @@ func TestLargeDeliveriesGoInParts(t *testing.T) {
 	}
 }
 
+// A large delivery takes what demand there is, in whole containers: others that
+// have their small ones with a handler at all times would keep it waiting for ever.
+func TestLargeDeliveryTakesWhatDemandThereIs(t *testing.T) {
+	n := newNear()
+	n.connected(helloOfTen, minLine, start)
+	hear(t, n, frame{Kind: kindDemand, Limit: 10, TTL: 1000}, start)
+	sameWords(t, "a small one", n.start(deliverCall(1), start), "deliver 1 of 1")
+	large := deliverCall(4, 5, 1)
+	sameWords(t, "9 of 10", n.start(large, start), "deliver 2 of 2")
+	if large.taken != 2 || n.sent != n.limit {
+		t.Errorf("%d parts taken, %d of %d events sent", large.taken, n.sent, n.limit)
+	}
+	sameWords(t, "no demand", n.start(deliverCall(2, 1), start), "")
+	sameWords(t, "demand of 1", hear(t, n, frame{Kind: kindDemand, Limit: 11, TTL: 1000}, start), "alive")
+	sameWords(t, "demand of 2", hear(t, n, frame{Kind: kindDemand, Limit: 12, TTL: 1000}, start), "alive, deliver 3 of 1")
+}
+
 func TestLostConnectionEndsWhatWasSent(t *testing.T) {
 	n := newNear()
 	n.connected(helloOfTen, minLine, start)

@@ -117,7 +117,7 @@ func (o *Owner) Connected() bool {
 
 // Handshake asks the subscriber's consumer.
 func (o *Owner) Handshake(ctx context.Context, h stream.Handshake) (stream.Position, error) {
-	c := &call{head: frame{Kind: kindHandshake, Subscription: fromRecord(h.Subscription), Queue: fromQueue(h.Queue), Request: h.Request}}
+	c := &call{head: frame{Kind: kindHandshake, Subscription: fromRecord(h.Subscription), Queue: fromQueue(h.Queue), Request: h.Request, Placed: h.Placed}}
 	f, err := o.call(ctx, c)
 	if err != nil {
 		return stream.Position{}, fmt.Errorf("handshake over a connection: %w", err)
@@ -149,7 +149,7 @@ func (o *Owner) Notify(ctx context.Context, n stream.Notice) {
 // Deliver hands a delivery to the subscriber's consumer. One that has more
 // events or bytes than the subscriber takes at a time goes in several parts,
 // each of whole containers; when something of a part fails, what follows it
-// fails too, untried, so that order is kept. A container that is too large alone
+// comes again behind it, untried (stream.ErrAway), so that order is kept. A container that is too large alone
 // fails with penstock.ErrTooLarge.
 func (o *Owner) Deliver(ctx context.Context, d *stream.Delivery) (stream.Answer, error) {
 	head := frame{Kind: kindDeliver, Subscription: fromRecord(d.Subscription), Queue: fromQueue(d.Queue), Request: d.Request}
@@ -188,7 +188,7 @@ func (o *Owner) Deliver(ctx context.Context, d *stream.Delivery) (stream.Answer,
 	return stream.Answer{}, nil
 }
 
-var errUntried = errors.New("not tried: an earlier part of its delivery failed")
+var errUntried = fmt.Errorf("not tried: an earlier part of its delivery failed: %w", stream.ErrAway)
 
 func failFrom(first, end int, err error) (out []stream.ItemFailure) {
 	for i := first; i < end; i++ {

@@ -69,6 +69,56 @@ func TestAgentsThatStartAgain(t *testing.T) {
 	})
 }
 
+// A place that an agent has taken is not asked for again over a connection either,
+// although nothing has come from it and the checkpoint has passed it.
+func TestPlaceThatWasTakenIsNotAskedForAgain(t *testing.T) {
+	for _, how := range []string{"attached again", "after inactivity", "agents started again"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShop(t, func(c *stream.Config) { c.Inactivity = time.Minute })
+				other := stream.Of[int](s.provider, "orders", "8")
+				nop := func(context.Context, penstock.Batch[int]) error { return nil }
+				for _, at := range []*stream.Stream[int]{s.orders, other} {
+					if _, err := at.Subscribe(t.Context(), "here", nop); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var l ledger
+				s.subscriber(remote.SubscriberConfig{Consumer: func(stream.SubscriptionRecord) (stream.Consumer, error) {
+					return stream.NewConsumer(penstock.JSON[int](), l.handle, stream.From(stream.After(penstock.Token{})))
+				}})
+				s.publish(t, 1, 1) // its token is the one that it has
+				time.Sleep(time.Second)
+				for i := range 5 {
+					if err := other.Publish(t.Context(), i); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				switch how {
+				case "attached again":
+					if _, err := s.provider.Attach(t.Context(), s.orders.ID(), "billing", s.owner); err != nil {
+						t.Fatal(err)
+					}
+				case "after inactivity":
+					time.Sleep(5 * time.Minute)
+				default:
+					if err := s.provider.StopAgents(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if err := s.provider.StartAgents(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				s.publish(t, 2, 3)
+				time.Sleep(time.Minute)
+				wantValues(t, &l, []int{2, 3})
+			})
+		})
+	}
+}
+
 // Without a subscriber a drain takes no longer than the patience of a call, and
 // leaves nothing unsaid; the events come in the next run.
 func TestDrainWithoutASubscriber(t *testing.T) {

@@ -259,7 +259,7 @@ func (c *session) question(ctx context.Context, m *maker, f *frame) (answer fram
 			answer = frame{Kind: kindAnswer, Call: f.Call}
 			return nil
 		}
-		at, err := consumer.Handshake(ctx, stream.Handshake{Subscription: rec, Queue: f.Queue.to(), Request: f.Request})
+		at, err := consumer.Handshake(ctx, stream.Handshake{Subscription: rec, Queue: f.Queue.to(), Request: f.Request, Placed: f.Placed})
 		if err != nil {
 			return err
 		}
