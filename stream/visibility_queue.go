@@ -33,7 +33,8 @@ type VisibilityConfig struct {
 	MaxReceives int
 	// DeadLetter takes a container that was handed out MaxReceives times and
 	// not acknowledged; Attempts says how often. It is called by the reader of
-	// the queue. When it fails it is called again after Visibility.
+	// the queue, and a container is hidden for as long as it is with it. When it
+	// fails it is called again after Visibility.
 	DeadLetter func(ctx context.Context, c Container) error
 	Logger     *slog.Logger // nil means slog.Default()
 }
@@ -82,7 +83,7 @@ func (c *VisibilityConfig) validate() error {
 // long as the queue lives, also over receivers.
 //
 // Enqueue returns when the queue holds the container, or an error that matches
-// penstock.ErrFull. What was not acknowledged comes again in the order in
+// penstock.ErrFull, or penstock.ErrTooLarge when it would not fit alone. What was not acknowledged comes again in the order in
 // which it was enqueued; within a run it comes behind what was handed out
 // meanwhile. A receiver that is shut down gives back what it holds at once.
 // All of it is gone with the process.
@@ -182,6 +183,7 @@ type visibilityReceiver struct {
 	queue  *visibleQueue
 	config *VisibilityConfig
 	stop   chan struct{} // closed by Shutdown; nil before Init
+	shut   bool
 	done   chan struct{} // closed when the renewer has ended
 
 	mu   sync.Mutex
@@ -253,12 +255,12 @@ func (r *visibilityReceiver) Read(ctx context.Context, limit int) ([]Container, 
 	}
 	now := time.Now()
 	got, dead := r.queue.receive(limit, now)
-	err := r.deadLetter(ctx, dead)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.mu.Lock() // at once: they are renewed while the dead-letter handler is at work
 	for i := range got {
 		r.held = append(r.held, heldContainer{token: got[i].Token, receipt: got[i].Raw.(receipt).number, since: now})
 	}
+	r.mu.Unlock()
+	err := r.deadLetter(ctx, dead)
 	if len(got) > 0 && err != nil {
 		r.config.Logger.Error("dead-letter handler failed; it is asked again", "err", err)
 		err = nil
@@ -266,13 +268,20 @@ func (r *visibilityReceiver) Read(ctx context.Context, limit int) ([]Container, 
 	return got, err
 }
 
-// deadLetter hands over what was received too often. What is not taken is
-// received again when its receipt has expired.
+// deadLetter hands over what was received too often, one after the other. One
+// that is not taken is hidden for Visibility, and those behind it go back to be
+// received again at once: they neither wait for it nor fail with it.
 func (r *visibilityReceiver) deadLetter(ctx context.Context, dead []Container) error {
-	for _, c := range dead {
+	for i, c := range dead {
 		number := c.Raw.(receipt).number
 		c.Raw = nil
 		if err := guard.Call("dead-letter handler", func() error { return r.config.DeadLetter(ctx, c) }); err != nil {
+			r.queue.kept(number, time.Now())
+			rest := make([]uint64, 0, len(dead))
+			for _, c := range dead[i+1:] {
+				rest = append(rest, c.Raw.(receipt).number)
+			}
+			r.queue.release(rest)
 			return fmt.Errorf("container of stream %s, received %d times: dead letter: %w", c.Stream, c.Attempts, err)
 		}
 		r.queue.buried(number)
@@ -318,7 +327,8 @@ func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) erro
 }
 
 func (r *visibilityReceiver) Shutdown(context.Context) error {
-	if r.stop != nil {
+	if r.stop != nil && !r.shut {
+		r.shut = true
 		close(r.stop)
 		<-r.done
 	}

@@ -1,10 +1,9 @@
 package stream
 
 import (
-	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,16 +15,18 @@ type receipt struct{ number uint64 }
 
 // visibleQueue is one queue of a [VisibilityQueue].
 //
-// Invariants: a message is ready or hidden, never both; ready is ordered by
-// number; a hidden message has the receipt it is listed under; no hidden
-// message expires before soonest; events is the sum over all messages.
+// Invariants: a message is ready, in fresh or in again, or hidden, never both;
+// fresh is ordered by number; a hidden message has the receipt it is listed
+// under, and is in due unless it is with the dead-letter handler; events is the
+// sum over all messages.
 type visibleQueue struct {
 	config *VisibilityConfig
 
 	mu       sync.Mutex
-	ready    []*message
+	fresh    []*message          // ready, and never handed out
+	again    messagesByNumber    // ready, and handed out before
 	hidden   map[uint64]*message // by receipt
-	soonest  time.Time           // zero when nothing is hidden
+	due      messagesByDue       // hidden, and ready again when their time is over
 	events   int
 	number   uint64 // of the message enqueued last
 	token    uint64 // of the container handed out last
@@ -37,8 +38,10 @@ type visibleQueue struct {
 type message struct {
 	c        Container
 	number   uint64
-	received int // how often it was handed out
-	until    time.Time
+	received int       // how often it was handed out
+	receipt  uint64    // while it is hidden
+	until    time.Time // while it is in due
+	place    int       // in due; -1 when it is not there
 }
 
 func newVisibleQueue(c *VisibilityConfig) *visibleQueue {
@@ -46,15 +49,19 @@ func newVisibleQueue(c *VisibilityConfig) *visibleQueue {
 }
 
 func (q *visibleQueue) enqueue(c Container, now time.Time) error {
+	n := c.Events.Len()
+	if n > q.config.Capacity {
+		return fmt.Errorf("visibility queue: %d events never fit into %d: %w", n, q.config.Capacity, penstock.ErrTooLarge)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.events+c.Events.Len() > q.config.Capacity {
-		return fmt.Errorf("visibility queue: %d of %d events, %d more do not fit: %w", q.events, q.config.Capacity, c.Events.Len(), penstock.ErrFull)
+	if q.events+n > q.config.Capacity {
+		return fmt.Errorf("visibility queue: %d of %d events, %d more do not fit: %w", q.events, q.config.Capacity, n, penstock.ErrFull)
 	}
 	q.number++
 	c.Token, c.Time, c.Attempts, c.Raw = penstock.Token{}, now, 0, nil
-	q.ready = append(q.ready, &message{c: c, number: q.number})
-	q.events += c.Events.Len()
+	q.fresh = append(q.fresh, &message{c: c, number: q.number, place: -1})
+	q.events += n
 	q.tell()
 	return nil
 }
@@ -68,21 +75,24 @@ func (q *visibleQueue) tell() {
 }
 
 // receive hands out up to limit containers, and separately those that were
-// handed out too often already. Both are hidden.
+// handed out too often already. Both are hidden, the latter until kept or buried
+// says what became of them.
 func (q *visibleQueue) receive(limit int, now time.Time) (got, dead []Container) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.expire(now)
-	n := min(limit, len(q.ready))
-	for _, m := range q.ready[:n] {
+	for range min(limit, q.ready()) {
+		m := q.oldest()
 		q.receipts++
-		q.hide(m, q.receipts, now)
+		m.receipt = q.receipts
+		q.hidden[m.receipt] = m
 		c := m.c
-		c.Attempts, c.Raw = m.received, receipt{q.receipts}
+		c.Attempts, c.Raw = m.received, receipt{m.receipt}
 		if q.config.MaxReceives > 0 && m.received >= q.config.MaxReceives {
 			dead = append(dead, c)
 			continue
 		}
+		q.keep(m, now)
 		if m.received > 0 {
 			q.stats.Repeated++
 		}
@@ -91,46 +101,51 @@ func (q *visibleQueue) receive(limit int, now time.Time) (got, dead []Container)
 		c.Token = penstock.Token{Lo: q.token}
 		got = append(got, c)
 	}
-	clear(q.ready[:n])
-	q.ready = q.ready[n:]
 	return got, dead
 }
 
-func (q *visibleQueue) hide(m *message, receipt uint64, now time.Time) {
-	m.until = now.Add(q.config.Visibility)
-	q.hidden[receipt] = m
-	if q.soonest.IsZero() || m.until.Before(q.soonest) {
-		q.soonest = m.until
+func (q *visibleQueue) ready() int { return len(q.fresh) + len(q.again) }
+
+// oldest takes the ready message that was enqueued first.
+func (q *visibleQueue) oldest() *message {
+	if len(q.fresh) == 0 || len(q.again) > 0 && q.again[0].number < q.fresh[0].number {
+		return heap.Pop(&q.again).(*message)
 	}
+	m := q.fresh[0]
+	q.fresh[0], q.fresh = nil, q.fresh[1:]
+	return m
+}
+
+// keep hides a message for Visibility from now on.
+func (q *visibleQueue) keep(m *message, now time.Time) {
+	m.until = now.Add(q.config.Visibility)
+	if m.place < 0 {
+		heap.Push(&q.due, m)
+	} else {
+		heap.Fix(&q.due, m.place)
+	}
+}
+
+// unhide takes a message out of those that are hidden.
+func (q *visibleQueue) unhide(m *message) {
+	delete(q.hidden, m.receipt)
+	if m.place >= 0 {
+		heap.Remove(&q.due, m.place)
+	}
+}
+
+// show makes a hidden message ready.
+func (q *visibleQueue) show(m *message) {
+	q.unhide(m)
+	heap.Push(&q.again, m)
+	q.tell()
 }
 
 // expire makes visible again what nobody acknowledged in time.
 func (q *visibleQueue) expire(now time.Time) {
-	if q.soonest.IsZero() || now.Before(q.soonest) {
-		return
+	for len(q.due) > 0 && !now.Before(q.due[0].until) {
+		q.show(q.due[0])
 	}
-	var back []*message
-	q.soonest = time.Time{}
-	for n, m := range q.hidden {
-		switch {
-		case !now.Before(m.until):
-			back = append(back, m)
-			delete(q.hidden, n)
-		case q.soonest.IsZero() || m.until.Before(q.soonest):
-			q.soonest = m.until
-		}
-	}
-	q.show(back)
-}
-
-// show puts messages back to where they were.
-func (q *visibleQueue) show(back []*message) {
-	if len(back) == 0 {
-		return
-	}
-	q.ready = append(back, q.ready...)
-	slices.SortFunc(q.ready, func(a, b *message) int { return cmp.Compare(a.number, b.number) })
-	q.tell()
 }
 
 // live returns the hidden message of a receipt that has not expired.
@@ -151,12 +166,12 @@ func (q *visibleQueue) acknowledge(receipt uint64, now time.Time) bool {
 		return false
 	}
 	q.stats.Acknowledged++
-	q.remove(receipt, m)
+	q.remove(m)
 	return true
 }
 
-func (q *visibleQueue) remove(receipt uint64, m *message) {
-	delete(q.hidden, receipt)
+func (q *visibleQueue) remove(m *message) {
+	q.unhide(m)
 	q.events -= m.c.Events.Len()
 }
 
@@ -167,7 +182,16 @@ func (q *visibleQueue) buried(receipt uint64) {
 	defer q.mu.Unlock()
 	if m := q.hidden[receipt]; m != nil {
 		q.stats.DeadLettered++
-		q.remove(receipt, m)
+		q.remove(m)
+	}
+}
+
+// kept hides for Visibility what the dead-letter handler has not taken.
+func (q *visibleQueue) kept(receipt uint64, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if m := q.hidden[receipt]; m != nil {
+		q.keep(m, now)
 	}
 }
 
@@ -178,7 +202,7 @@ func (q *visibleQueue) renew(receipt uint64, now time.Time) bool {
 	if m == nil {
 		return false
 	}
-	m.until = now.Add(q.config.Visibility)
+	q.keep(m, now)
 	return true
 }
 
@@ -186,14 +210,11 @@ func (q *visibleQueue) renew(receipt uint64, now time.Time) bool {
 func (q *visibleQueue) release(receipts []uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var back []*message
 	for _, n := range receipts {
 		if m := q.hidden[n]; m != nil {
-			delete(q.hidden, n)
-			back = append(back, m)
+			q.show(m)
 		}
 	}
-	q.show(back)
 }
 
 // wait returns when something is ready. Several may wait; one that is woken
@@ -203,7 +224,11 @@ func (q *visibleQueue) wait(ctx context.Context) error {
 		now := time.Now()
 		q.mu.Lock()
 		q.expire(now)
-		ready, soonest := len(q.ready) > 0, q.soonest
+		ready := q.ready() > 0
+		var soonest time.Time // zero: nothing will be ready by itself
+		if len(q.due) > 0 {
+			soonest = q.due[0].until
+		}
 		q.mu.Unlock()
 		if err := penstock.ContextError(ctx); err != nil {
 			return err
@@ -230,6 +255,45 @@ func (q *visibleQueue) statistics(now time.Time) VisibilityStats {
 	defer q.mu.Unlock()
 	q.expire(now)
 	s := q.stats
-	s.Ready, s.Hidden, s.Events = len(q.ready), len(q.hidden), q.events
+	s.Ready, s.Hidden, s.Events = q.ready(), len(q.hidden), q.events
 	return s
+}
+
+// messagesByNumber is a heap: the message that was enqueued first comes first.
+type messagesByNumber []*message
+
+func (h messagesByNumber) Len() int           { return len(h) }
+func (h messagesByNumber) Less(i, j int) bool { return h[i].number < h[j].number }
+func (h messagesByNumber) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *messagesByNumber) Push(m any)        { *h = append(*h, m.(*message)) }
+func (h *messagesByNumber) Pop() any          { return pop((*[]*message)(h)) }
+
+// messagesByDue is a heap whose messages know their place: the one whose time is
+// over first comes first.
+type messagesByDue []*message
+
+func (h messagesByDue) Len() int           { return len(h) }
+func (h messagesByDue) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
+
+func (h messagesByDue) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *messagesByDue) Push(m any) {
+	m.(*message).place = len(*h)
+	*h = append(*h, m.(*message))
+}
+
+func (h *messagesByDue) Pop() any {
+	m := pop((*[]*message)(h))
+	m.place = -1
+	return m
+}
+
+func pop(h *[]*message) *message {
+	last := len(*h) - 1
+	m := (*h)[last]
+	(*h)[last], *h = nil, (*h)[:last]
+	return m
 }
