@@ -24,6 +24,7 @@ type delivery struct {
 	rest       []Container // read under the same protection, of groups to come
 	batch      []Container // what was read; its memory is used again
 	sifted     bool        // rest has been through the filter, or there is none
+	filter     string      // the data that it was sifted with
 	held       *item       // protected in a cache of this package
 	release    func()      // ends the protection in any other one; nil when there is none
 	safe       penstock.Token
@@ -165,7 +166,7 @@ func (r *run) startDelivery(d *delivery) {
 	d.request = d.sub.placed
 	d.stop, d.revoked, d.redo = nil, false, false
 	switch {
-	case !d.sifted:
+	case !d.siftedFor(d.sub.rec.Filter):
 		r.sift(d)
 	case d.events() == 0:
 		r.nextGroup(d)

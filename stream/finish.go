@@ -44,10 +44,14 @@ func (r *run) abandon() {
 			if d == nil || !d.current() && !d.redo {
 				continue
 			}
-			r.left += d.events()
+			left := d.events()
+			if left == 0 { // the filter has them
+				left = events(d.rest)
+			}
+			r.left += left
 			r.leaveBehind(fmt.Sprintf("subscription %q of stream %s for %s", sub.rec.Name, e.id, since(time.Now(), d.started)))
 			r.log.Error("consumer left behind; it has not returned although its context has ended",
-				r.about(sub, "events", d.events(), "behind", d.safe.String(), "since", d.started)...)
+				r.about(sub, "events", left, "behind", d.safe.String(), "since", d.started)...)
 		}
 	}
 	r.log.Error("drain given up; the agent does not start again before what was left behind has returned", r.fields("events", r.left)...)

@@ -60,8 +60,9 @@ func From(where Start) SubscribeOption {
 }
 
 // WithFilter gives the subscription data for [Config.Filter]. It is stored with
-// the subscription; subscribing again without it takes it away. Blank data is
-// the same as none.
+// the subscription; subscribing again without it takes it away. Other data
+// decides about everything that was not delivered yet. Blank data is the same as
+// none.
 func WithFilter(data string) SubscribeOption {
 	return func(o *subscribeOptions) { o.filter = data }
 }
