@@ -113,7 +113,7 @@ func Buffer(capacity int, p Policy) Option {
 			s.invalid("Buffer", "capacity %d is negative", capacity)
 		}
 		if p > KeepFirst {
-			s.invalid("Buffer", "policy %d is unknown", p)
+			s.invalid("Buffer", "policy %d is none of KeepLast and KeepFirst, which a source knows", p)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func NewRetrier(c RetryConfig) (*Retrier, error) {
 	case c.Max < 0:
 		return invalid("Max", "%v is negative", c.Max)
 	case !(c.Jitter <= 1):
-		return invalid("Jitter", "%v is above 1", c.Jitter)
+		return invalid("Jitter", "%v is not a number of at most 1", c.Jitter)
 	}
 	if c.Attempts == 0 {
 		c.Attempts = DefaultAttempts
