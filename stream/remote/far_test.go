@@ -326,6 +326,9 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 	}
 	r.deliver(offer("one more", 1, 1))
 	r.wantSaid("one more", "error")
+	if f := r.said[len(r.said)-1]; !f.Away {
+		t.Errorf("answered %+v; nobody has tried it, want away", f)
+	}
 	if _, reply := r.far.asked(1, offer("two more", 1).Subscription); reply == nil || reply.Kind != kindError {
 		t.Errorf("asked for one more: %+v", reply)
 	}
