@@ -83,11 +83,12 @@ func TestCancelledWriteIsNotWritten_QC22(t *testing.T) {
 		topic := open(t, s, queue.Config[int]{SegmentSize: 8, Capacity: 1})
 		c := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
 		produce(t, topic, 1)
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancelCause(t.Context())
 		second := start(t, func() error { return topic.Produce(ctx, 2) })
 		second.blocked()
-		cancel()
-		wantErr(t, second.wait(), context.Canceled)
+		cause := errors.New("the cause")
+		cancel(cause)
+		wantErr(t, second.wait(), context.Canceled, cause)
 		pull(t, c, 1)
 		commit(t, c)
 		if ok, err := topic.TryProduce(t.Context(), 3); !ok || err != nil {
@@ -106,6 +107,9 @@ func TestBatchWaitsForItsWholeCapacity_QC23(t *testing.T) {
 		produce(t, topic, 1, 2)
 		batch := start(t, func() error { return topic.Produce(t.Context(), 3, 4) })
 		batch.blocked()
+		if n := topic.Stats().Produced; n != 2 {
+			t.Errorf("%d events are there, though only one place is free", n)
+		}
 		pull(t, c, 1)
 		commit(t, c)
 		if err := batch.wait(); err != nil {

@@ -476,6 +476,33 @@ func TestMemoryIsFlatOverManyCycles_QC36(t *testing.T) {
 	})
 }
 
+// TestMemoryOfATopicOnDiskIsFlat_QC36 is the same for a topic on disk, which
+// encodes and decodes, so that only what stays counts.
+func TestMemoryOfATopicOnDiskIsFlat_QC36(t *testing.T) {
+	topic := open(t, storage{"file"}, queue.Config[[]int]{Durability: penstock.Written})
+	c := group(t, topic, "g", queue.GroupConfig{}).Consumer(0)
+	value := make([]int, 100)
+	cycle := func(n int) {
+		for range n {
+			produce(t, topic, value)
+			if len(pull(t, c, 1)) != 1 {
+				t.Fatal("nothing came")
+			}
+			commit(t, c)
+		}
+	}
+	cycle(1000)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	cycle(10_000)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
+		t.Errorf("the heap grew by %d bytes over 10,000 cycles", grown)
+	}
+}
+
 // TestEachGroupSeesEverything_QC45 runs three groups beside producers.
 func TestEachGroupSeesEverything_QC45(t *testing.T) {
 	forEachStorage(t, func(t *testing.T, s storage) {

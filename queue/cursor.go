@@ -277,6 +277,9 @@ func (c *cursor[T]) settle(to penstock.Offset) error {
 // in hands any more, and gives memory back if no other group needs it.
 func (c *cursor[T]) letGo(to penstock.Offset) {
 	c.source.release(to)
+	if c.saved && to >= c.limit { // its values are emptied, or were made for it alone
+		c.win, c.limit, c.runsUntil = window[T]{First: to}, to, 0
+	}
 	c.low = to
 	c.sweepAt = to + c.sweeps
 	c.hold.Lower(to)

@@ -9,13 +9,19 @@ import (
 )
 
 // fillMin is how many events a window holds at the least when they are there:
-// it spreads the cost of a fill over many small batches.
-const fillMin = 256
+// it spreads the cost of a fill over many small batches. Beyond what was asked
+// for, fillBytes bounds what is decoded for it: where events are large a fill
+// costs little beside them, and a window holds them all.
+const (
+	fillMin   = 256
+	fillBytes = 256 << 10
+)
 
 // fileSource decodes one partition for one group.
 //
-// Invariant: values, metas and times back the last window that was not
-// lasting.
+// Invariants: values, metas and times back the last window that was not
+// lasting, which begins at first. values and metas hold nothing in [0, gone), nor
+// beyond their lengths.
 type fileSource[T any] struct {
 	engine *fileEngine[T]
 	part   *segfile.Partition
@@ -26,6 +32,8 @@ type fileSource[T any] struct {
 	values []T
 	metas  []penstock.Meta
 	times  []penstock.TimeRun
+	first  penstock.Offset
+	gone   int
 	words  []uint64 // of the completions that are being stored
 }
 
@@ -38,21 +46,31 @@ func (s *fileSource[T]) fill(at, _ penstock.Offset, max int, lasting bool) (wind
 	if err := s.seek(at); err != nil {
 		return window[T]{}, err
 	}
-	f := filling[T]{source: s, want: max, w: window[T]{First: at}}
-	if f.want < fillMin {
-		f.want = fillMin
-	}
+	f := filling[T]{source: s, least: max, w: window[T]{First: at}}
 	if !lasting {
 		f.w.Values, f.w.Times, f.metas = s.values[:0], s.times[:0], s.metas[:0]
 	}
 	err := f.run()
 	if !lasting {
-		s.values, s.times, s.metas = f.w.Values, f.w.Times, f.metas
+		s.keep(at, f.w.Values, f.metas)
+		s.times = f.w.Times
 	}
 	if len(f.w.Values) > 0 {
 		return f.w, nil // an error comes again at the next fill, which begins there
 	}
 	return f.w, err
+}
+
+// keep makes values and metas those of the last window, and drops what the one
+// before had beyond them.
+func (s *fileSource[T]) keep(first penstock.Offset, values []T, metas []penstock.Meta) {
+	if len(values) < len(s.values) {
+		clear(s.values[len(values):])
+	}
+	if len(metas) < len(s.metas) {
+		clear(s.metas[len(metas):])
+	}
+	s.first, s.gone, s.values, s.metas = first, 0, values, metas
 }
 
 // seek makes the reader stand at an offset.
@@ -69,14 +87,25 @@ func (s *fileSource[T]) seek(at penstock.Offset) (err error) {
 // filling is one fill under way.
 type filling[T any] struct {
 	source *fileSource[T]
-	want   int
+	least  int // events, if so many are there
 	w      window[T]
 	metas  []penstock.Meta
+	bytes  int // of the events of the window, as they are stored
+}
+
+// more returns how many events are still to be decoded: what was asked for, and
+// then as many as are taken to fit.
+func (f *filling[T]) more() int {
+	n := len(f.w.Values)
+	if n == 0 || n < f.least {
+		return f.least - n
+	}
+	return min(fillMin-n, (fillBytes-f.bytes)/(f.bytes/n+1))
 }
 
 func (f *filling[T]) run() error {
-	for len(f.w.Values) < f.want {
-		rec, err := f.source.reader.Next(f.want - len(f.w.Values))
+	for n := f.more(); n > 0; n = f.more() {
+		rec, err := f.source.reader.Next(n)
 		if err != nil || rec.N == 0 {
 			return err
 		}
@@ -115,6 +144,7 @@ func (f *filling[T]) decode(rec segfile.Records) (err error) {
 	enveloped := rec.Enveloped()
 	for i := range rec.N {
 		payload := rec.At(i)
+		f.bytes += len(payload)
 		var m penstock.Meta
 		if enveloped {
 			if m, payload, err = penstock.DecodeEnvelope(payload); err != nil {
@@ -148,9 +178,22 @@ func (f *filling[T]) setMeta(n int, m penstock.Meta) {
 	f.w.Metas = f.metas
 }
 
-// release has nothing to give back: the values of a window are overwritten by
-// the next, or are the garbage collector's.
-func (s *fileSource[T]) release(penstock.Offset) {}
+// release empties the window below low, so that it keeps nothing alive: all of it
+// at once, a part of it now and then.
+func (s *fileSource[T]) release(low penstock.Offset) {
+	if low <= s.first || len(s.values) == 0 {
+		return
+	}
+	n := int(min(low-s.first, penstock.Offset(len(s.values))))
+	if n < len(s.values) && n-s.gone < sweepPointers {
+		return
+	}
+	clear(s.values[s.gone:n])
+	clear(s.metas[min(s.gone, len(s.metas)):min(n, len(s.metas))])
+	if s.gone = n; n == len(s.values) {
+		s.gone, s.values, s.metas = 0, s.values[:0], s.metas[:0]
+	}
+}
 
 // store keeps the commit, synced at level synced.
 func (s *fileSource[T]) store(commit penstock.Offset, completed []byte) error {

@@ -108,6 +108,37 @@ func TestGroupNameIsTakenUntilClose(t *testing.T) {
 	})
 }
 
+// TestCommitOfAClosedGroupIsAnError: what a closed group still holds in hands
+// moves nothing, also not the group that has its name now (BQ-76).
+func TestCommitOfAClosedGroupIsAnError(t *testing.T) {
+	forEachStorage(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Partitions: 2, Capacity: 4, WhenFull: queue.Fail})
+		keeper := group(t, topic, "keeper", queue.GroupConfig{})
+		g := group(t, topic, "g", queue.GroupConfig{})
+		produce(t, topic, 0, 1, 2, 3)
+		b, ok, err := g.Consumer(0).TryPull(10)
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			second := group(t, topic, "g", queue.GroupConfig{})
+			wantErr(t, b.Commit(), penstock.ErrClosed)
+			wantErr(t, g.Consumer(0).Commit(), penstock.ErrClosed)
+			wantCommitted(t, second, 0, 0)
+			if err := second.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantCommitted(t, keeper, 0, 0)
+		if ok, err := topic.TryProduce(t.Context(), 4); ok || err != nil {
+			t.Errorf("room was made: %t, %v", ok, err)
+		}
+	})
+}
+
 func TestGroupIsUsedInOneWay(t *testing.T) {
 	forEachStorage(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{})
@@ -311,6 +342,11 @@ func TestStatsCountEvents(t *testing.T) {
 		got := topic.Stats()
 		if got.Name != "orders" || got.Capacity != 100 || got.Produced != 10 || got.Retained != 10 {
 			t.Errorf("stats %+v", got)
+		}
+		for p, ps := range got.Partitions {
+			if ps.Earliest != 0 || ps.End != 5 || ps.Retained != 5 {
+				t.Errorf("partition %d: [%d, %d) of which %d are retained, want [0, 5) and 5", p, ps.Earliest, ps.End, ps.Retained)
+			}
 		}
 		want := []queue.GroupStats{
 			{Name: "fast", Consumers: 1, Lag: 7, Committed: 3, Partitions: []queue.GroupPartitionStats{{Committed: 3, End: 5, Lag: 2}, {Committed: 0, End: 5, Lag: 5}}},

@@ -90,28 +90,48 @@ func TestEndedContextStopsBetweenSlices(t *testing.T) {
 // TestTurnNeverLeavesThePartitions_BQ82: whose turn is next is kept as a
 // number below the number of partitions, so there is no counter to wrap.
 func TestTurnNeverLeavesThePartitions_BQ82(t *testing.T) {
-	for _, partitions := range []int{1, 3, 7, 64} {
-		topic := openInside(t, Config[int]{Partitions: partitions})
-		want := 0
-		for range 100 {
-			if first := topic.reserve(math.MaxInt); first != want {
-				t.Fatalf("%d partitions: first %d, want %d", partitions, first, want)
+	for _, name := range []string{"memory", "file"} {
+		for _, partitions := range []int{1, 3, 7, 64} {
+			c := Config[int]{Partitions: partitions}
+			if name == "file" {
+				c = Config[int]{Partitions: partitions, Dir: t.TempDir(), Codec: penstock.JSON[int](), SegmentBytes: 8 * penstock.KiB}
 			}
-			topic.batches.Add(-1)
-			want = int((uint64(want) + math.MaxInt) % uint64(partitions))
+			turnsStayInside(t, openInside(t, c))
 		}
-		g, err := topic.Group("g", GroupConfig{})
-		if err != nil {
+	}
+	for _, partitions := range []int{1, 3, 7} {
+		whole := &batchRouter[int]{}
+		whole.turns.Store(math.MaxUint64 - 2) // this one is a counter, and wraps
+		topic := openInside(t, Config[int]{Partitions: partitions, Router: whole})
+		for i := range 10 {
+			if err := topic.Produce(t.Context(), i); err != nil {
+				t.Errorf("%d partitions, event %d: %v", partitions, i, err)
+			}
+		}
+	}
+}
+
+func turnsStayInside(t *testing.T, topic *Topic[int]) {
+	t.Helper()
+	partitions, want := topic.Partitions(), 0
+	for range 100 {
+		if first := topic.reserve(math.MaxInt); first != want {
+			t.Fatalf("%d partitions: first %d, want %d", partitions, first, want)
+		}
+		topic.batches.Add(-1)
+		want = int((uint64(want) + math.MaxInt) % uint64(partitions))
+	}
+	g, err := topic.Group("g", GroupConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := g.Consumer(0)
+	for range 1000 {
+		if _, _, err := c.TryPull(1); err != nil {
 			t.Fatal(err)
 		}
-		c := g.Consumer(0)
-		for range 1000 {
-			if _, _, err := c.TryPull(1); err != nil {
-				t.Fatal(err)
-			}
-			if c.now != c.cursors[c.now.place] {
-				t.Fatalf("turn %d of %d partitions", c.now.place, partitions)
-			}
+		if c.now != c.cursors[c.now.place] {
+			t.Fatalf("turn %d of %d partitions", c.now.place, partitions)
 		}
 	}
 }

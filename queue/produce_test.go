@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,6 +65,36 @@ func TestCancelledContextTouchesNothing_QC4(t *testing.T) {
 	})
 }
 
+// TestEndedContextStopsASingleEvent: every way of one event looks at the context,
+// the short one too, which singles in turn take when some have come.
+func TestEndedContextStopsASingleEvent(t *testing.T) {
+	forEachStorage(t, func(t *testing.T, s storage) {
+		for name, c := range map[string]queue.Config[int]{
+			"in turn":          {Name: "turn", Partitions: 2},
+			"with a capacity":  {Name: "capacity", Partitions: 2, Capacity: 1000},
+			"routed":           {Name: "routed", Partitions: 2, Router: queue.NumericRouter(func(v int) int { return v })},
+			"whole to the one": {Name: "whole", Partitions: 2, Router: queue.BatchRouter[int]()},
+		} {
+			topic := open(t, s, c)
+			for v := range 20 {
+				produce(t, topic, v)
+			}
+			for range 3 {
+				wantErr(t, topic.Produce(ended(t), 99), context.Canceled, errEnded)
+				ok, err := topic.TryProduce(ended(t), 99)
+				wantErr(t, err, context.Canceled, errEnded)
+				if ok {
+					t.Errorf("%s: accepted", name)
+				}
+			}
+			if n := topic.Stats().Produced; n != 20 {
+				t.Errorf("%s: %d events, want 20", name, n)
+			}
+			produce(t, topic, 20)
+		}
+	})
+}
+
 func TestEmptyBatchSucceeds(t *testing.T) {
 	forEachStorage(t, func(t *testing.T, s storage) {
 		topic := open(t, s, queue.Config[int]{Capacity: 1, WhenFull: queue.Fail})
@@ -87,6 +118,28 @@ func TestRejectedBatchMovesNoTurn_QC5(t *testing.T) {
 		want := [][]int{{1}, {2}, {}, {}}
 		if diff := cmp.Diff(want, contents(t, topic), nilIsEmpty); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// TestRequestThatDoesNotFitNowMovesNoTurn is the same for requests that the
+// capacity would hold, and does not now (BQ-27, BQ-40).
+func TestRequestThatDoesNotFitNowMovesNoTurn(t *testing.T) {
+	forEachStorage(t, func(t *testing.T, s storage) {
+		topic := open(t, s, queue.Config[int]{Partitions: 5, Capacity: 2, WhenFull: queue.Fail})
+		g := group(t, topic, "g", queue.GroupConfig{Consumers: 5})
+		produce(t, topic, 0)
+		wantErr(t, topic.Produce(t.Context(), 8, 9), penstock.ErrFull)
+		produce(t, topic, 1)
+		wantErr(t, topic.Produce(t.Context(), 9), penstock.ErrFull)
+		for v := range 4 {
+			if diff := cmp.Diff([]int{v}, pull(t, g.Consumer(v), 9)); diff != "" {
+				t.Error(diff)
+			}
+			commit(t, g.Consumer(v))
+			if v < 2 {
+				produce(t, topic, v+2)
+			}
 		}
 	})
 }
@@ -213,7 +266,14 @@ func TestFullTopicFailsUntilCommit(t *testing.T) {
 		topic := open(t, s, queue.Config[int]{Capacity: 1, WhenFull: queue.Fail})
 		g := group(t, topic, "g", queue.GroupConfig{})
 		produce(t, topic, 1)
-		wantErr(t, topic.Produce(t.Context(), 2), penstock.ErrFull)
+		err := topic.Produce(t.Context(), 2)
+		wantErr(t, err, penstock.ErrFull)
+		if err == nil || !strings.Contains(err.Error(), `"topic"`) {
+			t.Errorf("error %v does not name the topic", err)
+		}
+		if ok, err := topic.TryProduce(t.Context(), 2); ok || err != nil {
+			t.Errorf("TryProduce = %v, %v, want false", ok, err)
+		}
 		pull(t, g.Consumer(0), 1)
 		wantErr(t, topic.Produce(t.Context(), 2), penstock.ErrFull)
 		commit(t, g.Consumer(0))

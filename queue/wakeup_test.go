@@ -14,8 +14,20 @@ import (
 // this look has passed, and a later partition of the same look takes its dirty
 // bit. The consumer slept with the bit in its hand (BQ-80).
 func TestArrivalBehindTheLookIsNotSleptOver(t *testing.T) {
+	for _, name := range []string{"memory", "file"} {
+		t.Run(name, func(t *testing.T) {
+			c := Config[int]{Partitions: 2}
+			if name == "file" {
+				c = Config[int]{Partitions: 2, Dir: t.TempDir(), Codec: penstock.JSON[int](), SegmentBytes: 8 * penstock.KiB}
+			}
+			arrivalBehindTheLook(t, c)
+		})
+	}
+}
+
+func arrivalBehindTheLook(t *testing.T, c Config[int]) {
 	synctest.Test(t, func(t *testing.T) {
-		topic := openInside(t, Config[int]{Partitions: 2})
+		topic := openInside(t, c)
 		g, err := topic.Group("g", GroupConfig{})
 		if err != nil {
 			t.Fatal(err)
