@@ -123,10 +123,7 @@ func newCursor[T any](g *Group[T], p *partition[T], hold *seglog.Hold, s source[
 	c.sweepAt = at + c.sweeps
 	c.delivery = penstock.Delivery{Topic: t.config.Name, Partition: p.index, Carrier: c}
 	c.runs = c.run0[:0]
-	c.loan = &loan{closeSource: s.close}
-	if p.log != nil {
-		c.loan.open, c.loan.giveBack, c.loan.abandon = p.log.Lend, p.log.Return, p.log.Abandon
-	}
+	c.loan = newLoan(p, s)
 	runtime.AddCleanup(c, (*loan).forget, c.loan)
 	return c
 }

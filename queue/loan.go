@@ -1,6 +1,11 @@
 package queue
 
-import "sync"
+import (
+	"sync"
+	"weak"
+
+	"github.com/penstock/penstock/seglog"
+)
 
 // loan is what the owner of a cursor may still be looking at after the group
 // was closed: Close must neither wait for a batch in hands nor pull the memory
@@ -11,7 +16,7 @@ type loan struct {
 	open        func() // nil, or keeps what the hold kept as it is
 	giveBack    func() // ends open
 	abandon     func() // ends open; what was kept is still looked at
-	closeSource func()
+	closeSource func() // nil, or gives back what the source holds
 
 	mu    sync.Mutex
 	state loanState
@@ -56,5 +61,26 @@ func (l *loan) endBy(how func()) {
 	if wasLent && how != nil {
 		how()
 	}
-	l.closeSource()
+	if l.closeSource != nil {
+		l.closeSource()
+	}
+}
+
+// newLoan returns what a cursor of the partition owes. The cleanup of the
+// cursor has the loan in hands and so keeps alive what it leads to, for one
+// collection more than the cursor itself, so it leads to no event: what is to
+// be said to a log is said to nobody once the log is gone.
+func newLoan[T any](p *partition[T], s source[T]) *loan {
+	if p.log == nil {
+		return &loan{closeSource: s.close}
+	}
+	log := weak.Make(p.log)
+	tell := func(what func(*seglog.Log[T])) func() {
+		return func() {
+			if l := log.Value(); l != nil {
+				what(l)
+			}
+		}
+	}
+	return &loan{open: tell((*seglog.Log[T]).Lend), giveBack: tell((*seglog.Log[T]).Return), abandon: tell((*seglog.Log[T]).Abandon)}
 }

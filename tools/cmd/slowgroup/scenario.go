@@ -210,7 +210,7 @@ func (m *heapMeter) look() float64 {
 // settledHeap returns the heap after a collection.
 func settledHeap() float64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and cleanups let go of
+	runtime.GC() // what pools let go of
 	return newHeapMeter().look()
 }
 
