@@ -22,10 +22,10 @@ const (
 	Wait WhenFull = iota
 	// Fail makes producers fail at once with [penstock.ErrFull].
 	Fail
-	// DropOldest makes room by moving groups past the oldest events, at least as
-	// many as the request has and a 64th of Capacity at a time; producers wait
-	// only for what is still being appended. On disk only, with
-	// Config.HardRetention.
+	// DropOldest makes room by moving groups past the oldest events: past what the
+	// request lacks, or a 64th of Capacity or CapacityBytes where that is more;
+	// producers wait only for what is still being appended, and for each other's
+	// turn to do so. On disk only, with Config.HardRetention.
 	DropOldest
 )
 

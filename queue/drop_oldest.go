@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
-	"github.com/penstock/penstock/segfile"
 )
 
 const (
@@ -18,16 +17,23 @@ const (
 )
 
 // dropOldest moves groups past the oldest events until there is capacity for n
-// events, and takes it. The strict part of admission has been entered.
+// events, and takes it. The strict part of admission has been entered. One
+// producer at a time does so, first come, first served: of two, each would drop
+// what both of them lack.
 func (t *Topic[T]) dropOldest(ctx context.Context, n int, bytes penstock.Bytes) error {
-	defer t.disk.tellSkips()
-	least := max(n, t.config.Capacity/dropPart)
+	defer t.disk.tellSkips() // user code, so when the next one may have its turn
+	select {
+	case t.disk.dropping <- struct{}{}:
+	case <-ctx.Done():
+		return penstock.ContextError(ctx)
+	}
+	defer func() { <-t.disk.dropping }()
 	for !t.budget.TryAcquire(n, bytes) {
 		if err := t.open(ctx); err != nil {
 			return err
 		}
-		if !t.disk.drop(least) {
-			return t.acquireDropping(ctx, n, bytes, least)
+		if !t.disk.dropFor(n, bytes) {
+			return t.acquireDropping(ctx, n, bytes)
 		}
 		t.budget.Poke()
 	}
@@ -37,7 +43,7 @@ func (t *Topic[T]) dropOldest(ctx context.Context, n int, bytes penstock.Bytes) 
 // acquireDropping waits in line for capacity that is taken by what is not
 // appended yet. When that is there it can be dropped, and nobody else may come
 // who would do it.
-func (t *Topic[T]) acquireDropping(ctx context.Context, n int, bytes penstock.Bytes, least int) error {
+func (t *Topic[T]) acquireDropping(ctx context.Context, n int, bytes penstock.Bytes) error {
 	over, ended := make(chan struct{}), make(chan struct{})
 	// Drops what becomes readable while its producer is in line, which ends it
 	// and waits for it.
@@ -51,7 +57,7 @@ func (t *Topic[T]) acquireDropping(ctx context.Context, n int, bytes penstock.By
 				return
 			case <-again.C:
 			}
-			for t.budget.Waiting() > 0 && t.disk.drop(least) {
+			for t.budget.Waiting() > 0 && t.disk.dropFor(n, bytes) {
 				t.budget.Poke()
 			}
 		}
@@ -62,16 +68,36 @@ func (t *Topic[T]) acquireDropping(ctx context.Context, n int, bytes penstock.By
 	return err
 }
 
-// drop moves all groups past the oldest n events of the partition that holds
-// the oldest one, fewer when it has not so many. It returns false when no
-// partition holds any.
-func (e *fileEngine[T]) drop(n int) bool {
-	return e.dropTo(func(_ *segfile.Partition, from penstock.Offset) penstock.Offset { return from + penstock.Offset(n) })
+// dropFor moves all groups past what a request lacks, in the partition that holds
+// the oldest event: fewer when it has not so many, and more when that is less
+// than a part of the capacity. It returns false when no partition holds any.
+func (e *fileEngine[T]) dropFor(n int, bytes penstock.Bytes) bool {
+	c, events, size := &e.topic.config, 0, penstock.Bytes(0)
+	free, freeBytes := e.topic.budget.Available()
+	if c.Capacity > 0 && n > free {
+		events = max(n-free, c.Capacity/dropPart)
+	}
+	if c.CapacityBytes > 0 && bytes > freeBytes {
+		size = max(bytes-freeBytes, c.CapacityBytes/dropPart)
+	}
+	if events == 0 && size == 0 {
+		if e.topic.budget.Waiting() == 0 {
+			return true // a commit has made room since
+		}
+		events, size = 1, c.CapacityBytes/dropPart // it is there, and goes to those who are in line before
+	}
+	return e.dropTo(func(p *partition[T], from penstock.Offset) penstock.Offset {
+		to := from + penstock.Offset(events)
+		if size > 0 {
+			to = max(to, p.ledger.reach(from, size))
+		}
+		return to
+	})
 }
 
-// dropTo is drop up to the offset that end gives for the partition and its
-// oldest event.
-func (e *fileEngine[T]) dropTo(end func(p *segfile.Partition, from penstock.Offset) penstock.Offset) bool {
+// dropTo moves all groups past the oldest events of the partition that holds the
+// oldest one, up to the offset that end gives for the two.
+func (e *fileEngine[T]) dropTo(end func(p *partition[T], from penstock.Offset) penstock.Offset) bool {
 	t := e.topic
 	t.groupsMu.Lock()
 	defer t.groupsMu.Unlock()
@@ -90,7 +116,7 @@ func (e *fileEngine[T]) dropTo(end func(p *segfile.Partition, from penstock.Offs
 		return false
 	}
 	from := max(p.marks.Committed(), p.file.earliest())
-	to := min(end(p.file.log, from), p.end())
+	to := min(end(p, from), p.end())
 	if to <= from {
 		return false
 	}

@@ -30,7 +30,8 @@ type fileEngine[T any] struct {
 	requests sync.Pool         // of *request
 	full     atomic.Bool       // an append has failed on a full disk since the last reclaim
 	keeper   keeper[T]
-	line     *diskLine // nil without Config.CapacityDisk
+	line     *diskLine     // nil without Config.CapacityDisk
+	dropping chan struct{} // has a token while a producer makes room, see drop_oldest.go
 
 	producersMu sync.Mutex
 	producers   map[uint32]*Producer[T] // by number
@@ -50,7 +51,7 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 	if err != nil {
 		return nil, nameField(c.Name, err)
 	}
-	e := &fileEngine[T]{topic: t, codec: c.Codec, log: log, parked: make(map[string][]*seglog.Hold)}
+	e := &fileEngine[T]{topic: t, codec: c.Codec, log: log, parked: make(map[string][]*seglog.Hold), dropping: make(chan struct{}, 1)}
 	e.requests.New = func() any { return new(request) }
 	if c.CapacityDisk > 0 {
 		e.line = newDiskLine()
@@ -221,19 +222,6 @@ func (e *fileEngine[T]) failed(err error) {
 		e.full.Store(true)
 	}
 }
-
-// keptCapacity is an error of an append of which n events were appended and
-// will give their capacity back by commits.
-type keptCapacity struct {
-	n     int
-	bytes penstock.Bytes
-	err   error
-}
-
-func (e *keptCapacity) Error() string {
-	return fmt.Sprintf("%d events of the request were appended: %v", e.n, e.err)
-}
-func (e *keptCapacity) Unwrap() error { return e.err }
 
 // appendOnce is tryAppend that gives back what is consumed before it says that the
 // disk is full: a sweep is due only now and then while there is room (QC-66).

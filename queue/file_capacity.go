@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
-	"github.com/penstock/penstock/segfile"
 )
 
 // diskLine is where requests wait that found the segment files as large as
@@ -132,5 +131,5 @@ func (e *fileEngine[T]) sweepAll() {
 // dropSegment moves all groups past the segment that holds the oldest event.
 func (e *fileEngine[T]) dropSegment() bool {
 	defer e.tellSkips()
-	return e.dropTo(func(p *segfile.Partition, _ penstock.Offset) penstock.Offset { return p.FirstEnd() })
+	return e.dropTo(func(p *partition[T], _ penstock.Offset) penstock.Offset { return p.file.log.FirstEnd() })
 }

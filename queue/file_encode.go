@@ -168,3 +168,16 @@ func (a *asyncAppend) collect() {
 	}
 	a.err = errors.Join(errs...)
 }
+
+// keptCapacity is an error of an append of which n events were appended and
+// will give their capacity back by commits.
+type keptCapacity struct {
+	n     int
+	bytes penstock.Bytes
+	err   error
+}
+
+func (e *keptCapacity) Error() string {
+	return fmt.Sprintf("%d events of the request were appended: %v", e.n, e.err)
+}
+func (e *keptCapacity) Unwrap() error { return e.err }

@@ -573,3 +573,30 @@ func TestOpenEndsWithItsContext_FM98(t *testing.T) {
 	topic = openDisk(t, c)
 	want(t, contents(t, topic)[0], numbers(0, 500)...)
 }
+
+// TestStoppedPartitionDoesNotKeepTheTurn: of single events in turn only those of
+// the stopped partition are refused. If what is refused gave its turn back, the
+// next event would meet the same partition, and so for ever.
+func TestStoppedPartitionDoesNotKeepTheTurn(t *testing.T) {
+	m := vfs.NewMem()
+	c := queue.WithFS(queue.Config[string]{
+		Name: "orders", Dir: "data", Codec: penstock.String(), Partitions: 4, Logger: slog.New(slog.DiscardHandler),
+	}, m)
+	topic := openDisk(t, c)
+	produce(t, topic, numbers(0, 4)...)
+	m.SetFault(func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpSync && strings.Contains(op.Name, "p00001") {
+			return vfs.Fault{Err: errDisk}
+		}
+		return vfs.Fault{}
+	})
+	wantErr(t, topic.Produce(t.Context(), numbers(4, 8)...), penstock.ErrUnknownOutcome)
+	m.SetFault(nil)
+	for i, v := range numbers(0, 12) {
+		if err := topic.Produce(t.Context(), v); i%4 == 1 {
+			wantErr(t, err, errDisk)
+		} else if err != nil {
+			t.Errorf("event %d, of a partition that is sound: %v", i, err)
+		}
+	}
+}

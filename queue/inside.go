@@ -15,6 +15,13 @@ import (
 // topic is full, and only the handler's own return could make room. The error
 // matches [penstock.ErrFull] too. Nothing was accepted, or what a
 // [*penstock.PartialError] says.
+//
+// Whether a call is the handler's own is told by its context alone: Go says
+// neither in which goroutine a call is made nor who waits for whom. A goroutine
+// that a handler started with its context, and does not wait for, is therefore
+// told the same while that handler runs, though the handler's return would
+// make room. One that is to outlive the handler needs a context that is not made
+// from the handler's, and waits with it as any other producer does.
 var ErrWaitsForItself = errors.New("the handler waits for room that only its own return can make")
 
 // insideEvery is how often a producer that waits inside a handler looks

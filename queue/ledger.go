@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"sort"
 	"sync"
 
 	"github.com/penstock/penstock"
@@ -98,6 +99,18 @@ func (l *ledger) bytes(from, to penstock.Offset) penstock.Bytes {
 		return 0
 	}
 	return l.sum(to) - l.sum(from)
+}
+
+// reach returns the lowest offset up to which the events from the offset from on
+// are at least size bytes, and the end when there are not so many.
+func (l *ledger) reach(from penstock.Offset, size penstock.Bytes) penstock.Offset {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from >= l.end {
+		return from
+	}
+	n := sort.Search(int(l.end-from), func(i int) bool { return l.sum(from+penstock.Offset(i)+1)-l.sum(from) >= size })
+	return min(from+penstock.Offset(n)+1, l.end)
 }
 
 // release forgets the events below the offset to and returns their size.

@@ -24,7 +24,8 @@ import (
 // MaxEvent, CapacityBytes or what the disk takes at once, [penstock.ErrInvalid],
 // for a partition that the router does not have, [penstock.ErrDiskFull],
 // [penstock.ErrUnknownOutcome], when a write or sync failed, [penstock.ErrCorrupt]
-// while the partition is stopped by damage, or a [*penstock.PanicError], for user
+// while the partition is stopped by damage (a request that goes by turns has then
+// had its turn: the next one begins at the next partition), or a [*penstock.PanicError], for user
 // code that panics, or are those of the codec.
 //
 // A handler that produces into the topic it consumes can wait for itself: when
