@@ -8,15 +8,14 @@ import (
 	"github.com/penstock/penstock"
 )
 
-// Attempt is what an [AttemptStore] holds for one subscription: it was offered
-// the events of its stream with a token in [First, End) N times, and has not
-// settled all of them.
+// Attempt is an entry of an [AttemptStore]: a subscription was offered the
+// events of its stream with a token in [First, End) N times, and has not settled
+// all of them. Subscription, Incarnation and First name the entry.
 type Attempt struct {
 	Subscription SubscriptionID
 	Incarnation  uint64
 	First, End   penstock.Token
-	// N is the number of the last attempt. StoreAttempt with 0 removes what is
-	// held for the subscription.
+	// N is the number of the last attempt. StoreAttempt with 0 removes the entry.
 	N int
 	// Open says that the last attempt was begun and has no answer: when it is
 	// loaded so, the process ended during it.
@@ -27,20 +26,24 @@ type Attempt struct {
 // rewound; others count themselves (Container.Attempts). An agent stores each
 // attempt before it makes it, and again when it has an answer, so an event that
 // ends the process each time is counted: with Config.MaxAttempts it is given up.
-// Each subscription has one entry.
 //
-// Implementations must be safe for concurrent use. Entries of one subscription are
-// stored one after the other, but for the last answer of one that was removed and
-// subscribed again meanwhile: it has a lower Incarnation, and an entry with a
-// higher one must stay. Every method must return soon after its ctx
-// has ended. An entry should outlive the process; it need not outlive a loss of
-// power. When a store fails, events are delivered all the same, and counted in
-// memory only.
+// A subscription has an entry for what it is being offered, and one for each range
+// of events during which a process has ended, in all at most 16, and 24 while they
+// change. An agent removes each of them: when its events are settled, or at the
+// start of a run when the checkpoint has passed them. Package penstocktest has a
+// suite for implementations.
+//
+// Implementations must be safe for concurrent use. Entries of one Subscription and
+// Incarnation are stored one after the other. Every method must return soon after
+// its ctx has ended. An entry should outlive the process; it need not outlive a
+// loss of power. When a store fails, events are delivered all the same, and
+// counted in memory only.
 type AttemptStore interface {
-	// LoadAttempts returns all entries of a queue. It is called at the start of
+	// LoadAttempts returns all entries of a queue, in any order. It is called at the start of
 	// each run of its agent, and returns before anything is stored in it.
 	LoadAttempts(ctx context.Context, provider string, q QueueID) ([]Attempt, error)
-	// StoreAttempt stores a in place of the subscription's entry.
+	// StoreAttempt stores a in place of the entry of the same name; other entries
+	// stay, also those with events of a. To remove what there is not is no error.
 	StoreAttempt(ctx context.Context, provider string, q QueueID, a Attempt) error
 }
 
@@ -70,44 +73,6 @@ func (s suspects) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// storedAttempts returns what the store has of events above the checkpoint, and
-// removes the rest. It runs on a worker.
-func (r *run) storedAttempts(ctx context.Context, mark penstock.Token, marked bool) ([]Attempt, error) {
-	all, err := r.attempts.LoadAttempts(ctx, r.provider, r.queue)
-	if err != nil {
-		return nil, err
-	}
-	kept := make([]Attempt, 0, len(all))
-	for _, a := range all {
-		if a.N > 0 && a.First.Compare(a.End) < 0 && !(marked && containerToken(a.End).Compare(containerToken(mark)) <= 0) {
-			kept = append(kept, a)
-			continue
-		}
-		a.N, a.Open = 0, false
-		if err := r.attempts.StoreAttempt(ctx, r.provider, r.queue, a); err != nil {
-			r.log.Warn("attempt not removed", r.fields("err", err)...)
-		}
-	}
-	return kept, nil
-}
-
-// loadAttempts takes over what was stored, unless the agent knows better. It has
-// the turn.
-func (r *run) loadAttempts(all []Attempt) {
-	for _, a := range all {
-		key := triedKey{a.Subscription, a.Incarnation}
-		if t := r.ledger.subs[key]; t != nil {
-			if from, to := t.between(a.First, a.End); from < to {
-				continue
-			}
-		}
-		if _, ok := r.ledger.note(key, tried{a.First, a.End, a.N, a.Open}, r.passed); !ok {
-			r.log.Warn("more stored attempts than are remembered; some events count anew", r.fields("ranges", r.ledger.size)...)
-			return
-		}
-	}
-}
-
 // deliverStored is an attempt that is stored before it is made. It runs on a
 // worker.
 func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer Answer, err error) {
@@ -115,30 +80,37 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 	if d.suspect {
 		leave, err := r.suspects.enter(ctx)
 		if err != nil {
+			d.unmake()
 			return Answer{}, err
 		}
 		defer leave()
 	}
-	a := d.attempt()
-	r.storeAttempt(ctx, d, a)
+	e := d.sub.stored
+	events := d.offered()
+	e.begin(events)
+	d.store(ctx, e)
+	first, end := events[0].first, events[len(events)-1].end
 	returned := false
 	defer func() {
-		a.Open = false
+		for i := range events {
+			events[i].open = false
+		}
 		switch {
 		case !returned: // it panicked: that is an answer
-		case err == nil && answer.Rewind.Kind != PositionNone: // no attempt
-			a.N--
-		case err == nil && len(answer.Failed) == 0:
-			a.N = 0
-		case err != nil && errors.Is(sound(d.where(), err), ErrAway):
-			a.N--
+			e.settle(first, end, events)
+		case err == nil && answer.Rewind.Kind != PositionNone, err != nil && errors.Is(sound(d.where(), err), ErrAway):
+			// No attempt: what was held before is held again.
+		case err == nil:
+			e.settle(first, end, d.failedOf(answer))
+		default:
+			e.settle(first, end, events)
 		}
 		if ctx.Err() != nil { // a drain was cut; the answer is one all the same
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateStore)
 			defer cancel()
 			ctx = late
 		}
-		r.storeAttempt(ctx, d, a)
+		d.store(ctx, e)
 	}()
 	answer, err = consumer.Deliver(ctx, &d.offer)
 	returned = true
@@ -148,27 +120,53 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 // lateStore bounds how long an answer is stored whose attempt has lost its context.
 const lateStore = time.Second
 
-// attempt describes the attempt that the offer is made for.
-func (d *delivery) attempt() Attempt {
-	a := Attempt{Subscription: d.offer.Subscription.ID(), Incarnation: d.offer.Subscription.Incarnation, Open: true}
+// offered describes the attempt that the offer is made for.
+func (d *delivery) offered() []tried {
 	if cs := d.offer.whole; cs != nil {
-		a.First, a.End = containerToken(cs[0].Token), after(lastToken(cs))
+		x := tried{first: containerToken(cs[0].Token), end: after(lastToken(cs)), open: true}
 		for i := range cs {
-			a.N = max(a.N, cs[i].Attempts+1)
+			x.n = max(x.n, cs[i].Attempts+1)
 		}
-		return a
+		return []tried{x}
 	}
-	items := d.offer.Items
-	a.First, a.End = items[0].Token, after(items[len(items)-1].Token)
-	for i := range items {
-		a.N = max(a.N, items[i].Attempt)
+	var out []tried
+	for x := range ranges(d.offer.Items) {
+		x.open = true
+		out = append(out, x)
 	}
-	return a
+	return out
 }
 
-func (r *run) storeAttempt(ctx context.Context, d *delivery, a Attempt) {
-	if err := r.attempts.StoreAttempt(ctx, r.provider, r.queue, a); err != nil {
-		rec := &d.offer.Subscription
-		r.log.Warn("attempt not stored", r.fields("stream", rec.Stream.StreamID.String(), "subscription", rec.Name, "err", err)...)
+// failedOf describes what an answer has failed of the offer: all of it, when it
+// names what was not offered (see keepFailed).
+func (d *delivery) failedOf(answer Answer) (out []tried) {
+	if len(answer.Failed) == 0 {
+		return nil
+	}
+	items := d.offer.Items
+	if d.offer.whole != nil {
+		items = itemsOf(nil, d.offer.whole, 1)
+	}
+	failed, err := pick(items, answer.Failed)
+	if err != nil {
+		failed = items
+	} else {
+		for i, f := range answer.Failed {
+			if errors.Is(sound(d.where(), f.Err), ErrAway) { // it was not tried
+				failed[i].Attempt--
+			}
+		}
+	}
+	for x := range ranges(failed) {
+		out = append(out, x)
+	}
+	return out
+}
+
+func (d *delivery) store(ctx context.Context, e *entries) {
+	rec := &d.offer.Subscription
+	key := keyOf(rec)
+	if err := e.write(ctx, func(ctx context.Context, x tried) error { return d.run.storeTried(ctx, key, x) }); err != nil {
+		d.run.log.Warn("attempt not stored", d.run.fields("stream", rec.Stream.StreamID.String(), "subscription", rec.Name, "err", err)...)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,7 @@ import (
 // spyAttempts is a store that can fail and records, in words, what it is given.
 type spyAttempts struct {
 	mu               sync.Mutex
-	held             map[SubscriptionID]Attempt
+	held             map[attemptName]Attempt
 	said             []string
 	failLoad, failIt error
 }
@@ -44,13 +45,22 @@ func (s *spyAttempts) StoreAttempt(_ context.Context, _ string, _ QueueID, a Att
 		return s.failIt
 	}
 	if s.held == nil {
-		s.held = map[SubscriptionID]Attempt{}
+		s.held = map[attemptName]Attempt{}
 	}
-	if s.held[a.Subscription] = a; a.N == 0 {
-		delete(s.held, a.Subscription)
+	if s.held[nameOf(&a)] = a; a.N == 0 {
+		delete(s.held, nameOf(&a))
 	}
-	s.said = append(s.said, fmt.Sprintf("%d-%d:%d%s", a.First.Lo, a.End.Lo, a.N, map[bool]string{true: "?"}[a.Open]))
+	s.said = append(s.said, a.words())
 	return nil
+}
+
+// holding is a store that has entries of an earlier process.
+func holding(all ...Attempt) *spyAttempts {
+	s := &spyAttempts{held: map[attemptName]Attempt{}}
+	for _, a := range all {
+		s.held[nameOf(&a)] = a
+	}
+	return s
 }
 
 func (s *spyAttempts) words() string {
@@ -105,7 +115,7 @@ func TestStoredAttemptsCountOn_G8(t *testing.T) {
 			t := penstock.Token{Lo: lo}
 			return Attempt{Subscription: r.ID(), Incarnation: 1, First: t, End: after(t), N: n, Open: true}
 		}
-		store := &spyAttempts{held: map[SubscriptionID]Attempt{rec.ID(): at(rec, 6, 2), other.ID(): at(other, 5, 2)}}
+		store := holding(at(rec, 6, 2), at(other, 5, 2))
 		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts, c.maxAttempts = store, 3 })
 		g.marks = &spyMarks{stored: penstock.Token{Lo: 5}, has: true}
 		c := g.subscribe("s", "sub")
@@ -148,7 +158,7 @@ func TestAttemptStoreThatFailsHoldsNothingUp(t *testing.T) {
 // that an innocent one is not counted with the one that ends it; others go on.
 func TestSuspectsAreDeliveredOneAtATime_G8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &spyAttempts{held: map[SubscriptionID]Attempt{}}
+		store := holding()
 		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts, c.suspects = store, make(suspects, 1) })
 		gate := make(chan struct{})
 		var mu sync.Mutex
@@ -175,7 +185,8 @@ func TestSuspectsAreDeliveredOneAtATime_G8(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := penstock.Token{Lo: uint64(i + 1)}
-			store.held[subs[0].ID()] = Attempt{Subscription: subs[0].ID(), Incarnation: subs[0].Incarnation, First: first, End: after(first), N: 1, Open: true}
+			a := Attempt{Subscription: subs[0].ID(), Incarnation: subs[0].Incarnation, First: first, End: after(first), N: 1, Open: true}
+			store.held[nameOf(&a)] = a
 		}
 		free := g.subscribe("free", "sub")
 		g.start()
@@ -197,7 +208,8 @@ func TestSuspectsAreDeliveredOneAtATime_G8(t *testing.T) {
 		for i, s := range names[:2] {
 			subs, _ := g.registry.Subscriptions(t.Context(), g.qualified(s))
 			first := penstock.Token{Lo: uint64(i + 5)}
-			store.held[subs[0].ID()] = Attempt{Subscription: subs[0].ID(), Incarnation: subs[0].Incarnation, First: first, End: after(first), N: 1, Open: true}
+			a := Attempt{Subscription: subs[0].ID(), Incarnation: subs[0].Incarnation, First: first, End: after(first), N: 1, Open: true}
+			store.held[nameOf(&a)] = a
 		}
 		if err := g.stop(); err != nil {
 			t.Error(err)
@@ -276,20 +288,19 @@ func poisoned(dir string, publish bool) error {
 	return errors.Join(<-ended, p.Close(), topic.Close(), store.Close())
 }
 
-// An event that ends the process each time that it is offered is given up after
-// the attempts that it may have, because the store has counted those of earlier
-// processes; what is behind it goes on.
-func TestEventThatEndsTheProcessIsGivenUp_G8(t *testing.T) {
+// livesOf starts this binary again and again, at most so many times, until it
+// does not end with code 3, and returns what each said.
+func livesOf(t *testing.T, what string, most int) (lives []string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	var lives []string
-	for n := range 6 {
+	for n := range most {
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 		cmd := exec.CommandContext(ctx, self)
-		cmd.Env = append(os.Environ(), poisonDir+"="+dir, killedLife+"="+fmt.Sprint(n))
+		cmd.Env = append(os.Environ(), what+"="+dir, killedLife+"="+fmt.Sprint(n))
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -312,6 +323,14 @@ func TestEventThatEndsTheProcessIsGivenUp_G8(t *testing.T) {
 			break
 		}
 	}
+	return lives
+}
+
+// An event that ends the process each time that it is offered is given up after
+// the attempts that it may have, because the store has counted those of earlier
+// processes; what is behind it goes on.
+func TestEventThatEndsTheProcessIsGivenUp_G8(t *testing.T) {
+	lives := livesOf(t, poisonDir, 6)
 	var poison []string
 	for _, l := range lives {
 		for _, s := range strings.Split(l, ", ") {
@@ -562,5 +581,146 @@ func TestFileOfAttemptsDoesNotGrowWithWhatIsSettled(t *testing.T) {
 	full := attemptFile{slots: maxStoreFile/attemptSlot - 1}
 	if _, err := full.slot(); !errors.Is(err, penstock.ErrTooLarge) {
 		t.Errorf("a full file: %v", err)
+	}
+}
+
+// openAt is an entry of a process that ended while it made attempt n at lo.
+func openAt(rec SubscriptionRecord, lo uint64, n int) Attempt {
+	t := penstock.Token{Lo: lo}
+	return Attempt{Subscription: rec.ID(), Incarnation: rec.Incarnation, First: t, End: after(t), N: n, Open: true}
+}
+
+// An event that was settled before and is delivered again does not take the
+// place of the event during which the process ended: when the process ends
+// again before that one's turn, its attempts are still known.
+func TestReplayedEventKeepsTheEntryBehindIt_G8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := holding()
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts, c.maxAttempts, c.suspects = store, 3, make(suspects, 1) })
+		c := g.subscribe("s", "sub")
+		subs, err := g.registry.Subscriptions(t.Context(), g.qualified("s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		poison := openAt(subs[0], 3, 2)
+		store.held[nameOf(&poison)] = poison
+		var left []string
+		c.onDeliver = func(_ int, d *Delivery) (Answer, error) {
+			left = append(left, store.left())
+			return Answer{}, nil
+		}
+		g.start()
+		g.feed(boxes("s", 1, 4)...)
+		g.pump()
+		want(t, "offered", c.tries(), "1:1 2:1 3:3 4:1")
+		want(t, "in the store during each", strings.Join(left, ", "), "1-1:1? 3-3:2?, 2-2:1? 3-3:2?, 3-3:3?, 4-4:1?")
+		want(t, "in the store at the end", store.left(), "")
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// left returns what is held, by token.
+func (s *spyAttempts) left() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.SortedFunc(maps.Values(s.held), func(a, b Attempt) int { return a.First.Compare(b.First) })
+	var out []string
+	for _, a := range all {
+		out = append(out, a.words())
+	}
+	return strings.Join(out, " ")
+}
+
+func (a Attempt) words() string {
+	return fmt.Sprintf("%d-%d:%d%s", a.First.Lo, a.End.Lo, a.N, map[bool]string{true: "?"}[a.Open])
+}
+
+// Environment of the child process of TestTwoStreamsThatEndTheProcessAreGivenUp.
+const poisonsDir = "PENSTOCK_TEST_POISONS_DIR"
+
+// twicePoisoned is one life of a process that ends on an event of either of two
+// streams, which both have settled an event before it. A third stream, whose
+// subscription nobody handles, keeps the checkpoint below all of them. It returns when both are dead letters.
+func twicePoisoned(dir string, publish bool) error {
+	topic, err := OpenTopic(queue.Config[Container]{Name: "topic", Partitions: 1, Dir: filepath.Join(dir, "topic"), Durability: penstock.Written, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	store, err := OpenStore(filepath.Join(dir, "store"))
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var once sync.Once
+	dead := map[string]bool{}
+	given := make(chan struct{})
+	p, err := Open(Config{
+		Name: "shop", Factory: topic, Queues: 1, Logger: quiet, Registry: store.Registry(), Attempts: store.Attempts(), MaxAttempts: 3,
+		DeadLetter: func(_ context.Context, events ...penstock.Envelope) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range events {
+				fmt.Printf("dead %s after %d\n", e.Stream.Key, e.Attempt)
+				if dead[e.Stream.Key] = true; len(dead) == 2 {
+					once.Do(func() { close(given) })
+				}
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	hold := Of[string](p, "n", "hold")
+	_, err = store.Registry().Subscribe(context.Background(), SubscriptionRecord{Stream: QualifiedStreamID{Provider: "shop", StreamID: penstock.StreamID{Namespace: "n", Key: "hold"}}, Name: "nobody"})
+	if publish {
+		err = errors.Join(err, hold.Publish(context.Background(), "held"))
+	}
+	var settled sync.WaitGroup // by the poison of either stream: its neighbour has settled, too
+	settled.Add(2)
+	for _, key := range []string{"a", "b"} {
+		s := Of[string](p, "n", key)
+		_, e := s.Subscribe(context.Background(), "sub", func(_ context.Context, b penstock.Batch[string]) error {
+			for i, v := range b.Values() {
+				fmt.Printf("offered %s %s %d\n", key, v, b.Attempt(i))
+				if v == "poison" {
+					settled.Wait()
+					os.Exit(3)
+				}
+				settled.Done()
+			}
+			return nil
+		})
+		err = errors.Join(err, e)
+	}
+	for _, v := range []string{"first", "poison"} {
+		for _, key := range []string{"a", "b"} {
+			if publish {
+				err = errors.Join(err, Of[string](p, "n", key).Publish(context.Background(), v))
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }() // ended below, and waited for
+	<-given
+	cancel()
+	return errors.Join(<-ended, p.Close(), topic.Close(), store.Close())
+}
+
+// Two streams whose events end the process do not keep each other from being
+// given up, although both are delivered an earlier event again in each life, and
+// the checkpoint does not move.
+func TestTwoStreamsThatEndTheProcessAreGivenUp(t *testing.T) {
+	lives := livesOf(t, poisonsDir, 12)
+	last := lives[len(lives)-1]
+	// Each may be offered three times; the last life gives up what is left.
+	if len(lives) > 7 || !strings.Contains(last, "dead a after 3") || !strings.Contains(last, "dead b after 3") {
+		t.Errorf("%d lives, want at most 7: %q", len(lives), lives)
 	}
 }

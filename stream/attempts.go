@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/penstock/penstock"
@@ -144,15 +145,29 @@ func (r *run) passed(t penstock.Token) bool {
 	return r.hasFloor && containerToken(t).Compare(r.floor) <= 0
 }
 
-// remember keeps the attempts of items that were offered and not settled.
-func (r *run) remember(sub *subscription, items []Item) {
-	for from, to := 0, 0; from < len(items); from = to {
-		it := &items[from]
-		for to = from + 1; to < len(items) && items[to].Attempt == it.Attempt && items[to].follows(&items[to-1]); to++ {
+// remember keeps the attempts of items that were offered and not settled. Without
+// an attempt what is known of them stays as it is.
+func (r *run) remember(d *delivery, items []Item) {
+	if !d.made {
+		return
+	}
+	for x := range ranges(items) {
+		if !r.note(d.sub, x) {
+			r.log.Warn("too many events fail at once; attempts count anew when these are offered from the start", r.about(d.sub, "ranges", r.ledger.size)...)
+			return
 		}
-		if it.Attempt > it.From.Attempts {
-			if !r.note(sub, tried{first: it.Token, end: after(items[to-1].Token), n: it.Attempt}) {
-				r.log.Warn("too many events fail at once; attempts count anew when these are offered from the start", r.about(sub, "ranges", r.ledger.size)...)
+	}
+}
+
+// ranges returns those of items that follow each other and have had as many
+// attempts, unless the queue knows of all of these.
+func ranges(items []Item) iter.Seq[tried] {
+	return func(yield func(tried) bool) {
+		for from, to := 0, 0; from < len(items); from = to {
+			it := &items[from]
+			for to = from + 1; to < len(items) && items[to].Attempt == it.Attempt && items[to].follows(&items[to-1]); to++ {
+			}
+			if it.Attempt > it.From.Attempts && !yield(tried{first: it.Token, end: after(items[to-1].Token), n: it.Attempt}) {
 				return
 			}
 		}
@@ -209,7 +224,7 @@ func (r *run) forgetTries(d *delivery) {
 // rememberFailed is remember for an attempt whose answer is otherwise ignored.
 func (r *run) rememberFailed(d *delivery, answer Answer, err error) {
 	if err != nil {
-		r.remember(d.sub, d.items)
+		r.remember(d, d.items)
 		return
 	}
 	var failed []Item
@@ -218,7 +233,7 @@ func (r *run) rememberFailed(d *delivery, answer Answer, err error) {
 			failed = append(failed, d.items[f.Index])
 		}
 	}
-	r.remember(d.sub, failed)
+	r.remember(d, failed)
 }
 
 // usedUp asks the failure handler what becomes of the items that were offered as

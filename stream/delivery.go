@@ -21,6 +21,7 @@ type delivery struct {
 	items      []Item      // not settled yet, unless whole
 	whole      int         // items were not made yet: all events of containers, so many
 	tried      bool        // whole: and they were offered once
+	made       bool        // the attempt under way was made: it was not cut before
 	rest       []Container // read under the same protection, of groups to come
 	batch      []Container // what was read; its memory is used again
 	sifted     bool        // rest has been through the filter, or there is none
@@ -192,7 +193,7 @@ func (r *run) tryDeliver(d *delivery) {
 	if d.whole == 0 {
 		d.offer.Items = d.items
 	}
-	d.answer, d.unattended = Answer{}, false
+	d.answer, d.unattended, d.made = Answer{}, false, false
 	if d.attempts > 0 && d.stop == nil {
 		d.stop = make(chan struct{})
 		if d.revoked {
@@ -248,7 +249,7 @@ func (d *delivery) done(r *run, err error) {
 
 func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 	away := errors.Is(err, ErrAway)
-	if away {
+	if away && d.made {
 		for i := range d.items {
 			d.items[i].Attempt--
 		}
@@ -275,7 +276,7 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 	case errors.Is(err, errExpired):
 		r.deliveryFailed(d, d.items[:len(d.items)-d.untried])
 	case r.ctx.Err() != nil:
-		r.remember(d.sub, d.items)
+		r.remember(d, d.items)
 		r.cut(d)
 	default:
 		r.attemptFailed(d, answer, err)

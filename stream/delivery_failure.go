@@ -19,7 +19,7 @@ func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
 	} else if err = d.keepFailed(answer.Failed); err != nil {
 		d.err = err
 	}
-	r.remember(d.sub, d.items)
+	r.remember(d, d.items)
 	r.countSettled(d, before-len(d.items))
 	tried := len(d.items) - d.untried
 	if tried == 0 {
@@ -192,26 +192,20 @@ func (c *Container) meta(i int) penstock.Meta {
 // An answer that names an item that was not offered, or names them out of
 // order, is an error that fails all of them.
 func (d *delivery) keepFailed(failed []ItemFailure) error {
-	last := -1
-	for _, f := range failed {
-		if f.Index <= last || f.Index >= len(d.items) {
-			return fmt.Errorf("consumer failed item %d of %d: %w", f.Index, len(d.items), penstock.ErrInvalid)
-		}
-		last = f.Index
+	kept, err := pick(d.items, failed)
+	if err != nil {
+		return err
 	}
-	var err, away error
-	kept := make([]Item, 0, len(failed))
-	for _, f := range failed {
-		it := d.items[f.Index]
+	var away error
+	for i, f := range failed {
 		if errors.Is(f.Err, ErrAway) {
-			it.Attempt--
+			kept[i].Attempt--
 			d.untried++
 			away = f.Err
 		} else {
 			d.untried = 0
 			err = f.Err
 		}
-		kept = append(kept, it)
 	}
 	d.items = kept
 	switch {
@@ -221,6 +215,20 @@ func (d *delivery) keepFailed(failed []ItemFailure) error {
 		return errNoReason
 	}
 	return err
+}
+
+// pick returns those of items that an answer has failed.
+func pick(items []Item, failed []ItemFailure) ([]Item, error) {
+	last := -1
+	kept := make([]Item, 0, len(failed))
+	for _, f := range failed {
+		if f.Index <= last || f.Index >= len(items) {
+			return nil, fmt.Errorf("consumer failed item %d of %d: %w", f.Index, len(items), penstock.ErrInvalid)
+		}
+		last = f.Index
+		kept = append(kept, items[f.Index])
+	}
+	return kept, nil
 }
 
 var errNoReason = errors.New("failed without a reason")

@@ -20,8 +20,8 @@ import (
 )
 
 // FileAttempts are the attempts of a [Store]: one file per queue of a provider,
-// with an entry of 72 bytes for each subscription that was offered something
-// which it has not settled, at most 932,066. Unlike the other files of a store it is written in
+// with an entry of 72 bytes for each range of events that a subscription was
+// offered and has not settled, at most 932,066. Unlike the other files of a store it is written in
 // place and not flushed: it outlives the process, not a loss of power, after
 // which attempts may count anew. An attempt costs two such writes, of about a
 // microsecond each. It is safe for concurrent use.
@@ -39,11 +39,20 @@ type FileAttempts struct {
 type attemptFile struct {
 	turn   chan struct{} // of capacity 1
 	file   vfs.File      // nil: not open
-	held   map[SubscriptionID]*heldAttempt
+	held   map[attemptName]*heldAttempt
 	slots  int64
 	free   []int64
 	closed bool
 }
+
+// attemptName names an entry of a file.
+type attemptName struct {
+	id          SubscriptionID
+	incarnation uint64
+	first       penstock.Token
+}
+
+func nameOf(a *Attempt) attemptName { return attemptName{a.Subscription, a.Incarnation, a.First} }
 
 // heldAttempt is an entry, and its number in the file.
 type heldAttempt struct {
@@ -128,18 +137,18 @@ func (f *FileAttempts) StoreAttempt(ctx context.Context, provider string, q Queu
 	return nil
 }
 
-// store writes an entry, or takes one out. The answer of an earlier subscription
-// of a name does not count for the one that has the name now.
+// store writes an entry, or takes one out.
 func (a *attemptFile) store(at Attempt) error {
-	h := a.held[at.Subscription]
+	name := nameOf(&at)
+	h := a.held[name]
 	switch {
-	case h == nil && at.N <= 0, h != nil && at.Incarnation < h.Incarnation:
+	case h == nil && at.N <= 0:
 		return nil
 	case at.N <= 0:
 		if _, err := a.file.WriteAt(make([]byte, attemptSlot), h.slot*attemptSlot); err != nil {
 			return err
 		}
-		delete(a.held, at.Subscription)
+		delete(a.held, name)
 		a.free = append(a.free, h.slot)
 		return nil
 	}
@@ -160,7 +169,7 @@ func (a *attemptFile) store(at Attempt) error {
 		}
 		return err
 	}
-	a.held[at.Subscription] = &heldAttempt{at, place}
+	a.held[name] = &heldAttempt{at, place}
 	return nil
 }
 
@@ -209,7 +218,7 @@ func (a *attemptFile) read(file vfs.File, head [attemptSlot]byte) error {
 	if _, err := file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	a.held, a.slots, a.free = map[SubscriptionID]*heldAttempt{}, 0, nil
+	a.held, a.slots, a.free = map[attemptName]*heldAttempt{}, 0, nil
 	if len(data) < attemptSlot || [attemptSlot]byte(data) == [attemptSlot]byte{} {
 		if err := file.Truncate(0); err != nil {
 			return err
@@ -225,8 +234,8 @@ func (a *attemptFile) read(file vfs.File, head [attemptSlot]byte) error {
 	}
 	// Entries move to the front: the file is as long as it has entries.
 	for data = data[attemptSlot:]; len(data) >= attemptSlot; data = data[attemptSlot:] {
-		if at, ok := decodeAttempt([attemptSlot]byte(data)); ok && a.held[at.Subscription] == nil {
-			a.held[at.Subscription] = &heldAttempt{at, int64(len(a.held)) + 1}
+		if at, ok := decodeAttempt([attemptSlot]byte(data)); ok && a.held[nameOf(&at)] == nil {
+			a.held[nameOf(&at)] = &heldAttempt{at, int64(len(a.held)) + 1}
 		}
 	}
 	a.slots, a.free = int64(len(a.held)), nil

@@ -117,6 +117,7 @@ type wholesale interface{ takesContainers() }
 // pack makes ready what a consumer is offered. It runs on a worker: while it and
 // the consumer do, the turn looks at no item of a delivery that is whole.
 func (d *delivery) pack(consumer Consumer) {
+	d.made = true
 	if _, ok := consumer.(wholesale); ok && d.whole > 0 {
 		d.offer.whole, d.offer.events = d.containers, d.whole
 		d.tried = true
@@ -127,6 +128,14 @@ func (d *delivery) pack(consumer Consumer) {
 	}
 	for i := range d.offer.Items {
 		d.offer.Items[i].Attempt++
+	}
+}
+
+// unmake is for an attempt that was made ready and not made.
+func (d *delivery) unmake() {
+	d.made, d.tried = false, false
+	for i := range d.offer.Items {
+		d.offer.Items[i].Attempt--
 	}
 }
 

@@ -369,6 +369,7 @@ func (r *run) remove(sub *subscription) {
 	e := sub.entry
 	e.subs = slices.DeleteFunc(e.subs, func(s *subscription) bool { return s == sub })
 	r.subs--
+	r.keepStored(sub)
 	delete(r.retained, sub)
 	r.initialEnded(sub)
 	r.step("removed " + sub.rec.Name)

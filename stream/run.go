@@ -80,9 +80,10 @@ type run struct {
 	taken     time.Time // when the queue took that one in; zero when it does not say
 	uncertain bool      // a registration was pending when the drain began
 	refusals  refusals
-	loaded    bool           // the run began at a checkpoint
-	first     time.Time      // when the queue took in the first container read
-	floor     penstock.Token // nothing at or below it can be asked for again
+	stored    map[triedKey]*entries // attempts in the store, of subscriptions that are not attached
+	loaded    bool                  // the run began at a checkpoint
+	first     time.Time             // when the queue took in the first container read
+	floor     penstock.Token        // nothing at or below it can be asked for again
 	hasFloor  bool
 	reported  progress // last one given to the cache
 	marked    penstock.Token
@@ -260,7 +261,7 @@ func (r *run) initReceiver() {
 	r.calling("Init", time.Now())
 	var pos penstock.Token
 	var ok bool
-	var tried []Attempt
+	var tried map[triedKey]*entries
 	var forgot error // of the stored attempts: they count anew, and nothing waits for that
 	r.spawn("receiver", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, r.initTimeout)

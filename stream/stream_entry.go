@@ -317,6 +317,9 @@ func (r *run) attach(e *streamEntry, rec SubscriptionRecord, at Position) *subsc
 	if r.ledger.size > 0 {
 		sub.tries = r.ledger.subs[keyOf(&sub.rec)]
 	}
+	if r.attempts != nil {
+		sub.stored = r.storedOf(&sub.rec)
+	}
 	i, _ := r.lookup(e, rec.Name)
 	e.subs = slices.Insert(e.subs, i, sub)
 	r.subs++

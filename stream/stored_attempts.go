@@ -1,0 +1,195 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/penstock/penstock"
+)
+
+const (
+	// entriesMax bounds the entries of a subscription in an [AttemptStore]. Each
+	// process adds what it ended in, so a handful is enough.
+	entriesMax = 16
+	// offeredMax bounds those that one attempt is stored in.
+	offeredMax = 8
+)
+
+// entries are what the store holds of one subscription, as the agent knows it:
+// the events of the attempt under way, and those during which a process ended,
+// which stay until they are settled or the checkpoint has passed them. An
+// earlier event that is delivered again does not take their place. They belong
+// to the worker that makes an attempt for the subscription, and otherwise to the
+// turn of the run.
+//
+// Invariants: held is ordered by token, its ranges do not overlap, and there are
+// at most entriesMax.
+type entries struct {
+	held []tried
+	next tries // what is to be held; its memory is used again
+}
+
+// begin plans an attempt at events, which are ordered. What is known of an
+// earlier one goes with it, unless a process ended during that.
+func (e *entries) begin(events []tried) {
+	first, end := events[0].first, events[len(events)-1].end
+	e.next.list = append(e.next.list[:0], e.held...)
+	e.next.list = slices.DeleteFunc(e.next.list, func(o tried) bool { return !o.open && o.end.Compare(first) <= 0 })
+	e.replace(first, end, events)
+}
+
+// settle plans what an answer has left of the events in [first, end).
+func (e *entries) settle(first, end penstock.Token, left []tried) {
+	e.next.list = append(e.next.list[:0], e.held...)
+	e.replace(first, end, left)
+}
+
+// replace puts events in the place of all those in [first, end).
+func (e *entries) replace(first, end penstock.Token, events []tried) {
+	t := &e.next
+	t.cut(first, end)
+	if len(events) > 0 {
+		at, _ := t.between(first, end)
+		t.list = slices.Insert(t.list, at, fewer(events)...)
+	}
+	for len(t.list) > entriesMax {
+		t.list = slices.Delete(t.list, t.least(first, end), t.least(first, end)+1)
+	}
+}
+
+// fewer makes one range of too many.
+func fewer(events []tried) []tried {
+	if len(events) <= offeredMax {
+		return events
+	}
+	all := tried{first: events[0].first, end: events[len(events)-1].end}
+	for _, x := range events {
+		all.n, all.open = max(all.n, x.n), all.open || x.open
+	}
+	return []tried{all}
+}
+
+// least returns the place of the range outside of [first, end) that says the
+// least: answered before unanswered, few attempts before many, early before late.
+func (t *tries) least(first, end penstock.Token) int {
+	at := -1
+	for i, o := range t.list {
+		if o.end.Compare(first) > 0 && o.first.Compare(end) < 0 {
+			continue
+		}
+		if at < 0 || !o.open && t.list[at].open || o.open == t.list[at].open && o.n < t.list[at].n {
+			at = i
+		}
+	}
+	return at
+}
+
+// write stores what was planned: what is new before what is old is removed, and
+// the later of two parts before the earlier, which has the name of the whole. So an
+// end of the process in between forgets nothing. Then next is what was held before.
+func (e *entries) write(ctx context.Context, store func(context.Context, tried) error) error {
+	var failed error
+	for _, x := range slices.Backward(e.next.list) {
+		if !slices.Contains(e.held, x) {
+			if err := store(ctx, x); err != nil {
+				failed = err
+			}
+		}
+	}
+	for _, o := range e.held {
+		if !slices.ContainsFunc(e.next.list, func(x tried) bool { return x.first == o.first }) {
+			o.n, o.open = 0, false
+			if err := store(ctx, o); err != nil {
+				failed = err
+			}
+		}
+	}
+	e.held, e.next.list = e.next.list, e.held
+	return failed
+}
+
+// loaded plans what is held of entries that a store has returned, which may
+// overlap when a process ended while it wrote: the higher number counts.
+func (e *entries) loaded(list []tried) {
+	e.held, e.next.list = slices.Clone(list), nil
+	byNumber := slices.SortedStableFunc(slices.Values(list), func(a, b tried) int { return cmp.Compare(a.n, b.n) })
+	for _, x := range byNumber {
+		e.replace(x.first, x.end, []tried{x})
+	}
+}
+
+// storedAttempts returns what the store has of events above the checkpoint, in
+// order, and removes the rest. It runs on a worker.
+func (r *run) storedAttempts(ctx context.Context, mark penstock.Token, marked bool) (map[triedKey]*entries, error) {
+	all, err := r.attempts.LoadAttempts(ctx, r.provider, r.queue)
+	if err != nil {
+		return nil, err
+	}
+	kept := map[triedKey][]tried{}
+	for _, a := range all {
+		key := triedKey{a.Subscription, a.Incarnation}
+		if a.N > 0 && a.First.Compare(a.End) < 0 && !(marked && containerToken(a.End).Compare(containerToken(mark)) <= 0) {
+			kept[key] = append(kept[key], tried{a.First, a.End, a.N, a.Open})
+		} else if err := r.storeTried(ctx, key, tried{first: a.First, end: a.End}); err != nil {
+			r.log.Warn("attempt not removed", r.fields("err", err)...)
+		}
+	}
+	out := make(map[triedKey]*entries, len(kept))
+	for key, list := range kept {
+		e := &entries{}
+		e.loaded(list)
+		if err := e.write(ctx, func(ctx context.Context, x tried) error { return r.storeTried(ctx, key, x) }); err != nil {
+			r.log.Warn("attempts not put in order", r.fields("err", err)...)
+		}
+		out[key] = e
+	}
+	return out, nil
+}
+
+// loadAttempts takes over what was stored, unless the agent knows better. It has
+// the turn.
+func (r *run) loadAttempts(all map[triedKey]*entries) {
+	r.stored = all
+	for key, e := range all {
+		for _, x := range e.held {
+			if t := r.ledger.subs[key]; t != nil {
+				if from, to := t.between(x.first, x.end); from < to {
+					continue
+				}
+			}
+			if _, ok := r.ledger.note(key, x, r.passed); !ok {
+				r.log.Warn("more stored attempts than are remembered; some events count anew", r.fields("ranges", r.ledger.size)...)
+				return
+			}
+		}
+	}
+}
+
+// storedOf gives what the store holds of a subscription to its attachment.
+func (r *run) storedOf(rec *SubscriptionRecord) *entries {
+	key := keyOf(rec)
+	e := r.stored[key]
+	if e == nil {
+		return &entries{}
+	}
+	delete(r.stored, key)
+	return e
+}
+
+// keepStored keeps it for the next attachment, unless an attempt is under way:
+// then it is forgotten here, and stays in the store.
+func (r *run) keepStored(sub *subscription) {
+	if e := sub.stored; e != nil && len(e.held) > 0 && sub.inFlight == nil {
+		if r.stored == nil {
+			r.stored = map[triedKey]*entries{}
+		}
+		r.stored[keyOf(&sub.rec)] = e
+	}
+}
+
+func (r *run) storeTried(ctx context.Context, key triedKey, x tried) error {
+	return r.attempts.StoreAttempt(ctx, r.provider, r.queue, Attempt{
+		Subscription: key.id, Incarnation: key.incarnation, First: x.first, End: x.end, N: x.n, Open: x.open,
+	})
+}
