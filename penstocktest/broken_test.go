@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -32,7 +33,7 @@ type broken struct {
 func TestSuitesNoticeBrokenImplementations(t *testing.T) {
 	all := map[string][]broken{
 		"Adapter": brokenAdapters(), "Registry": brokenRegistries(), "Cache": brokenCaches(),
-		"CheckpointStore": brokenStores(), "Checkpointer": brokenCheckpointers(), "StreamConsumer": brokenConsumers(),
+		"CheckpointStore": brokenStores(), "AttemptStore": brokenAttempts(), "Checkpointer": brokenCheckpointers(), "StreamConsumer": brokenConsumers(),
 	}
 	if os.Getenv(brokenChild) != "" {
 		for suite, list := range all {
@@ -485,6 +486,80 @@ func brokenStores() []broken {
 			})
 		}},
 	}
+}
+
+// attemptTable is a store in memory whose entries are named by key.
+type attemptTable struct {
+	mu     sync.Mutex
+	stored map[string]stream.Attempt
+	where  func(provider string, q stream.QueueID) string
+	key    func(a stream.Attempt) string
+	trim   func(a *stream.Attempt)
+}
+
+func newAttemptTable() *attemptTable {
+	return &attemptTable{
+		stored: map[string]stream.Attempt{},
+		where:  func(p string, q stream.QueueID) string { return p + "\x00" + q.String() },
+		key:    func(a stream.Attempt) string { return fmt.Sprint(a.Subscription, a.Incarnation, a.First) },
+		trim:   func(*stream.Attempt) {},
+	}
+}
+
+func (s *attemptTable) LoadAttempts(_ context.Context, p string, q stream.QueueID) (out []stream.Attempt, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, a := range s.stored {
+		if strings.HasPrefix(key, s.where(p, q)+"\x01") {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+func (s *attemptTable) StoreAttempt(_ context.Context, p string, q stream.QueueID, a stream.Attempt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := s.where(p, q) + "\x01" + s.key(a)
+	if a.N == 0 {
+		delete(s.stored, key)
+		return nil
+	}
+	s.trim(&a)
+	s.stored[key] = a
+	return nil
+}
+
+func brokenAttempts() []broken {
+	with := func(change func(s *attemptTable)) func(t *testing.T) {
+		return func(t *testing.T) {
+			penstocktest.AttemptStore(t, func(*testing.T) (stream.AttemptStore, func() stream.AttemptStore) {
+				s := newAttemptTable()
+				change(s)
+				return s, func() stream.AttemptStore { return newAttemptTable() }
+			})
+		}
+	}
+	keyed := func(key func(a stream.Attempt) string) func(t *testing.T) {
+		return with(func(s *attemptTable) { s.key = key })
+	}
+	n := 0
+	return []broken{
+		{"one-entry-per-subscription", "EntriesOfOneSubscriptionAreApart", keyed(func(a stream.Attempt) string { return fmt.Sprint(a.Subscription, a.Incarnation) })},
+		{"incarnations-are-mixed-up", "EntriesOfOneSubscriptionAreApart", keyed(func(a stream.Attempt) string { return fmt.Sprint(a.Subscription, a.First) })},
+		{"index-does-not-count", "OverlappingEntriesStay", keyed(func(a stream.Attempt) string { return fmt.Sprint(a.Subscription, a.Incarnation, a.First.Lo) })},
+		{"end-is-in-the-name", "EntryTakesThePlaceOfItsName", keyed(func(a stream.Attempt) string { return fmt.Sprint(a.Subscription, a.Incarnation, a.First, a.End) })},
+		{"appends", "ZeroRemovesOneEntry", keyed(func(stream.Attempt) string { n++; return fmt.Sprint(n) })},
+		{"answer-is-not-stored", "ValuesComeBackAsTheyWere", with(func(s *attemptTable) { s.trim = func(a *stream.Attempt) { a.Open = false } })},
+		{"number-is-cut", "ValuesComeBackAsTheyWere", with(func(s *attemptTable) { s.trim = func(a *stream.Attempt) { a.Incarnation &= 1<<63 - 1 } })},
+		{"queues-are-mixed-up", "QueuesAndProvidersAreApart", with(func(s *attemptTable) { s.where = func(string, stream.QueueID) string { return "" } })},
+		{"restart-forgets", "OutlivesARestart", with(func(*attemptTable) {})},
+	}
+}
+
+// The suite passes for a store that keeps it.
+func TestAttemptsInMemory(t *testing.T) {
+	penstocktest.AttemptStore(t, func(*testing.T) (stream.AttemptStore, func() stream.AttemptStore) { return newAttemptTable(), nil })
 }
 
 // lastWins stores the position given last, and nothing when it is lazy.

@@ -51,6 +51,28 @@ func TestCheckpointsOnDisk(t *testing.T) {
 	})
 }
 
+func TestAttemptsOnDisk(t *testing.T) {
+	penstocktest.AttemptStore(t, func(t *testing.T) (stream.AttemptStore, func() stream.AttemptStore) {
+		dir := t.TempDir()
+		open := func() *stream.Store {
+			s, err := stream.OpenStore(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := open()
+		t.Cleanup(func() { s.Close() })
+		return s.Attempts(), func() stream.AttemptStore {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open()
+			return s.Attempts()
+		}
+	})
+}
+
 func TestCheckpointerOverAStore(t *testing.T) {
 	penstocktest.Checkpointer(t, func(t *testing.T) func() stream.Checkpointer {
 		store := stream.NewMemoryCheckpoints()
