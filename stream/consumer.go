@@ -87,7 +87,8 @@ type Answer struct {
 	// Rewind, unless PositionNone, asks for another place to go on from.
 	// Nothing of this delivery counts as processed then, and Failed is ignored.
 	// PositionResume goes on behind its token, but not before this
-	// delivery.
+	// delivery. After the second rewind in a row, with nothing settled in
+	// between, the next delivery waits for Config.DeliveryBackoff.
 	Rewind Position
 }
 

@@ -86,7 +86,7 @@ func (d *delivery) unprotect() {
 // deliver starts the next delivery of a subscription, if there is something
 // and none is under way (OR-86).
 func (r *run) deliver(sub *subscription) {
-	if !sub.attached || sub.removed || sub.inFlight != nil || sub.kept != nil || sub.missed != nil || r.draining || sub.entry.state != registered {
+	if !sub.attached || sub.removed || sub.inFlight != nil || sub.kept != nil || sub.missed != nil || sub.paused || r.draining || sub.entry.state != registered {
 		return
 	}
 	next, more := sub.cursor.Peek()
@@ -288,6 +288,7 @@ func (r *run) countSettled(d *delivery, n int) {
 	r.stats.Delivered += uint64(n)
 	d.sub.settled += uint64(n)
 	if n > 0 {
+		d.sub.rewinds = 0
 		r.tellOf(d.sub, Delivered, Diagnostic{Token: d.sub.offered, Events: n})
 	}
 }
@@ -361,29 +362,4 @@ func (r *run) endStale(d *delivery) {
 	}
 	r.deliver(sub)
 	r.deliveryOver()
-}
-
-// resumeRetained offers again what was kept, and asks again where a handshake
-// failed, unless a decision said to wait longer.
-func (r *run) resumeRetained() {
-	now := time.Now()
-	for sub := range r.retained {
-		early := false
-		if sub.again {
-			if early = now.Before(sub.notBefore); !early {
-				r.requestHandshake(sub)
-			}
-		}
-		if d := sub.kept; d != nil && sub.inFlight == nil {
-			if now.Before(d.notBefore) {
-				early = true
-			} else {
-				sub.kept = nil
-				r.startDelivery(d)
-			}
-		}
-		if !early {
-			delete(r.retained, sub)
-		}
-	}
 }

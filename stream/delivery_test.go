@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -55,6 +56,8 @@ func TestNothingIsAcknowledgedDuringDelivery_ORC24(t *testing.T) {
 		synctest.Wait()
 		g.pump()
 		want(t, "acknowledged", g.receivers[0].acks(), "1 2")
+		g.pump()
+		want(t, "reports", fmt.Sprint(g.receivers[0].reports), "[2]")
 		want(t, "groups", a.offered()+" "+b.offered(), "1,2 1,2")
 	})
 }
@@ -68,6 +71,35 @@ func TestGroupsOfContainers_ORC26(t *testing.T) {
 		g.feed(boxes("s", 1, 7)...)
 		g.pump()
 		want(t, "groups", c.offered(), "1,2,3 4,5,6 7")
+	})
+}
+
+// While a group is under way, progress is the last token of the one before; a
+// group begins at the token of its first container.
+func TestProgressFollowsGroups_ORC26(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.groupSize = 3 })
+		g.start()
+		defer g.stop()
+		c := g.subscribe("s", "sub")
+		gate := make(chan struct{})
+		c.gate = gate
+		var first []string
+		c.onDeliver = func(_ int, d *Delivery) (Answer, error) {
+			first = append(first, fmt.Sprint(d.Items[0].Token.Lo))
+			return Answer{}, nil
+		}
+		g.feed(boxes("s", 1, 7)...)
+		g.pump()
+		var seen []string
+		for range 3 {
+			gate <- struct{}{}
+			synctest.Wait()
+			g.pump()
+			seen = append(seen, g.lastProgress())
+		}
+		want(t, "progress after each", strings.Join(seen, " "), "3 6 7")
+		want(t, "groups begin at", strings.Join(first, " "), "1 4 7")
 	})
 }
 
@@ -197,6 +229,7 @@ func TestAttemptsEndAtTheLimit_ORC38(t *testing.T) {
 // exhaust makes a rig whose deliveries have one attempt, with an idle and a
 // busy stream: idle has 1, busy 2; then idle 3 and 4, busy 200; 3 fails once.
 func exhaust(t *testing.T, cache func() (Cache, error), group int, verdict Verdict) (g *rig, idle, busy *scriptConsumer) {
+	t.Helper()
 	g = newRig(t, func(g *rig, c *agentConfig) {
 		c.groupSize, c.maxDelivery = group, time.Nanosecond
 		g.newCache = cache
@@ -219,14 +252,51 @@ func exhaust(t *testing.T, cache func() (Cache, error), group int, verdict Verdi
 	}
 	gate := make(chan struct{})
 	idle.set(func(c *scriptConsumer) { c.gate = gate })
+	told := make(chan struct{}) // the error callback waits for it
+	resolve := g.agent.resolve
+	g.agent.resolve = func(ctx context.Context, rec SubscriptionRecord) (Consumer, error) {
+		c, err := resolve(ctx, rec)
+		if s, ok := c.(*scriptConsumer); ok && rec.Name == "I" {
+			return slowListener{s, g, told}, err
+		}
+		return c, err
+	}
 	g.feed(box("idle", 3), box("idle", 4), box("busy", 200))
 	g.pump()
 	idle.set(func(c *scriptConsumer) { c.gate = nil })
 	g.wantProgress("2")
 	close(gate)
 	time.Sleep(2 * time.Millisecond)
+	g.pump()
+	want(t, "idle offered before the error callback returns", idle.offered(), map[int]string{1: "1 3", 2: "1 3,4"}[group])
+	want(t, "errors told", strings.Join(g.told(), ", "), "delivery failed 3")
+	want(t, "failure handler", len(g.failed()), 0)
+	g.wantProgress("2")
+	close(told)
 	synctest.Wait()
 	return g, idle, busy
+}
+
+// slowListener waits when it is told something.
+type slowListener struct {
+	*scriptConsumer
+	rig  *rig
+	gate chan struct{}
+}
+
+func (l slowListener) Notify(_ context.Context, n Notice) {
+	l.rig.step(fmt.Sprintf("told: %s %d", n.Kind, n.Token.Lo))
+	<-l.gate
+}
+
+// told returns what consumers were told.
+func (g *rig) told() (out []string) {
+	for _, s := range g.steps() {
+		if w, ok := strings.CutPrefix(s, "told: "); ok {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // bothCaches runs a test with each cache and with groups of one and of two.
@@ -252,6 +322,7 @@ func TestExhaustedDeliverySkips_ORC31(t *testing.T) {
 		want(t, "busy settled", busy.values(), "2 200")
 		want(t, "progress", g.lastProgress(), "200")
 		want(t, "failures", len(g.failed()), 1)
+		want(t, "errors told", len(g.told()), 1)
 	})
 }
 
@@ -263,6 +334,7 @@ func TestExhaustedDeliveryIsRetriedAtTheNextPoll_ORC31(t *testing.T) {
 		g.pump()
 		g.pump()
 		want(t, "idle offered", idle.offered(), map[int]string{1: "1 3 3 4", 2: "1 3,4 3,4"}[group])
+		want(t, "errors told", len(g.told()), 1)
 		want(t, "idle settled", idle.values(), "1 3 4")
 		want(t, "busy settled", busy.values(), "2 200")
 		want(t, "progress", g.lastProgress(), "200")
@@ -393,22 +465,23 @@ func TestPanicAndGoexitOfAConsumerAreFailures(t *testing.T) {
 // keeps them (OR-109, after case ORC-77).
 func TestSkippedContainerIsNotAcknowledged_ORC77(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newRig(t, func(_ *rig, c *agentConfig) { c.maxDelivery = time.Nanosecond })
-		g.start()
-		defer g.stop()
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.maxDelivery, c.rewindable = time.Nanosecond, false })
 		c := g.subscribe("s", "sub")
-		c.onDeliver = func(_ int, d *Delivery) (Answer, error) {
-			if d.Items[0].Token.Lo == 2 {
-				return Answer{}, errBoom
+		c.onDeliver = failing(2)
+		for run := range 2 { // the next one reads again what was not acknowledged
+			g.start()
+			g.feed(boxes("s", uint64(1+run), 3)...)
+			g.pump()
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			g.pump()
+			want(t, "acknowledged", g.receivers[run].acks(), []string{"1 3", "3"}[run])
+			want(t, "checkpoint", g.stats().Checkpoint, penstock.Token{})
+			if err := g.stop(); err != nil {
+				t.Error(err)
 			}
-			return Answer{}, nil
 		}
-		g.feed(boxes("s", 1, 3)...)
-		g.pump()
-		time.Sleep(10 * time.Millisecond)
-		synctest.Wait()
-		g.pump()
-		want(t, "acknowledged", g.receivers[0].acks(), "1 3")
+		want(t, "settled", c.values(), "1 3 3")
 	})
 }
 

@@ -141,6 +141,10 @@ func (r *run) rewound(d *delivery, at Position) {
 	}
 	d.sub.had, d.sub.partly = has, partly
 	d.rest = nil // read again from there
+	if d.sub.rewinds++; d.sub.rewinds > 1 {
+		r.pauseRewinds(d)
+		return
+	}
 	r.over(d)
 }
 

@@ -272,6 +272,9 @@ func (p *Provider) subscribe(ctx context.Context, s penstock.StreamID, name stri
 		return nil
 	}
 	if p.consumers[key] == c {
+		if before != nil && c.withdrawn != 0 && before.incarnation <= c.withdrawn {
+			before = nil // it was removed elsewhere meanwhile
+		}
 		p.put(key, before)
 	}
 	return err

@@ -119,7 +119,7 @@ func (r *run) pumpOnce(delay time.Duration) {
 // readable returns how many containers may be read now: as many as the cache has
 // room for, and none while what was read before is not in it.
 func (r *run) readable() int {
-	if len(r.pumping.backlog) == 0 && len(r.refusals.waiting) == 0 && !r.cache.UnderPressure() {
+	if len(r.pumping.backlog) == 0 && len(r.refusals.waiting) == 0 && !r.refusals.crowded() && !r.cache.UnderPressure() {
 		return r.room()
 	}
 	return 0
@@ -149,6 +149,7 @@ func (r *run) purge() {
 		r.raiseFloor(done[n-1].Token)
 	}
 	r.pumping.purged = append(r.pumping.purged, r.refusals.inOrder(done, r.cache.Len() == 0)...)
+	r.pumping.purged = append(r.pumping.purged, r.refusals.passed(r.reported)...)
 }
 
 // progressDue keeps the cost of computing progress, which grows with the

@@ -30,6 +30,9 @@ func (r *run) reason(now time.Time) (Condition, string) {
 		return r.quietReason(now)
 	}
 	c, words := slow.words(now)
+	if p.stalled && f.crowded() {
+		return max(c, ConditionFull), fmt.Sprintf("%d refused containers wait to be reported behind what was read before them: %s", len(f.finished), words)
+	}
 	if p.stalled && r.cache.Len() > 0 {
 		return max(c, ConditionFull), "the cache is full: " + words
 	}
@@ -150,6 +153,8 @@ func (h *holder) waiting(now time.Time) (Condition, string) {
 	switch d := h.sub.outstanding(); {
 	case h.sub.held:
 		return ConditionUnattached, "nobody in this process handles it; it waits to be subscribed or removed"
+	case h.sub.paused:
+		return ConditionRetrying, fmt.Sprintf("its consumer has answered %d deliveries in a row with a rewind; it is asked again after a pause", h.sub.rewinds)
 	case h.sub.missed != nil:
 		return ConditionLost, h.sub.missed.Error() + "; it waits to be subscribed with a place that is kept"
 	case h.sub.pending > 0 && h.sub.refused != nil:

@@ -15,6 +15,9 @@ import (
 //
 // Invariants: nothing is read while waiting is not empty, so it is bounded by
 // one read; one of them is handed over at a time.
+//
+// So are at most finishedMax containers of finished, and those of one read:
+// nothing is read while there are more.
 type refusals struct {
 	waiting []refused
 	handing bool // a worker hands the first one over
@@ -97,6 +100,29 @@ func (r *run) handedOver(c Container) {
 	r.pumping.force = true
 	r.pumping.freed = r.pumping.active // a pump under way looks again when it ends
 	r.startPump(nil)
+}
+
+// finishedMax bounds the dead letters that wait to be reported, which take no
+// room in the cache.
+const finishedMax = 1024
+
+// crowded reports whether reading waits for them.
+func (f *refusals) crowded() bool { return len(f.finished) >= finishedMax }
+
+// passed returns those that progress has passed: a cache may keep what was read
+// before them for long, although nobody needs it.
+func (f *refusals) passed(p progress) []Container {
+	if !p.certain || !f.crowded() {
+		return nil
+	}
+	slices.SortStableFunc(f.finished, func(a, b Container) int { return a.Token.Compare(b.Token) })
+	n := 0
+	for n < len(f.finished) && containerToken(f.finished[n].Token).Compare(p.at) <= 0 {
+		n++
+	}
+	out := f.finished[:n:n]
+	f.finished = f.finished[n:]
+	return out
 }
 
 // inOrder adds to containers that have left the cache those that it never kept,

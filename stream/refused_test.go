@@ -198,3 +198,63 @@ func TestProgressWaitsForRecovery_OR137(t *testing.T) {
 		})
 	}
 }
+
+// Dead letters that wait to be reported behind a container that is stuck are
+// bounded, although they take no room in the cache: reading stops, says why, and
+// goes on when that one is settled.
+func TestRefusedBehindAStuckContainerStopReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, func(g *rig, c *agentConfig) { c.deadLetter = g.deadLetter })
+		seq := uint64(1)
+		g.script = func(int, int) ([]Container, error) {
+			out := make([]Container, 100)
+			for i := range out {
+				seq++
+				out[i] = boxOf("s", seq, "x", "y") // the cache can never keep it
+			}
+			return out, nil
+		}
+		g.newCache = func() (Cache, error) {
+			c, err := NewSimpleCache(DefaultCapacity)
+			return pickyCache{c}, err
+		}
+		c := g.subscribe("s", "sub")
+		gate := make(chan struct{})
+		c.gate = gate
+		g.start()
+		g.feed(box("s", 1))
+		for range 30 {
+			g.pump()
+		}
+		want(t, "refused", g.stats().Refused, 1100)
+		s := g.stats()
+		want(t, "condition", s.Condition >= ConditionFull, true)
+		want(t, "reason", strings.Contains(s.Reason, `1100 refused containers wait to be reported behind what was read before them: subscription "sub"`), true)
+		g.receivers[0].mu.Lock()
+		g.script = func(int, int) ([]Container, error) { return nil, nil }
+		g.receivers[0].mu.Unlock()
+		g.feed(box("s", 5000))
+		close(gate)
+		synctest.Wait()
+		g.pump()
+		want(t, "settled", c.values(), "1 5000")
+		g.pump()
+		want(t, "reported", len(strings.Fields(g.receivers[0].acks())), 1102)
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A cache that keeps what nobody needs any more does not hold them: what was
+// read before them is settled.
+func TestRefusedAreReportedWhenProgressHasPassedThem(t *testing.T) {
+	var f refusals
+	for i := range uint64(finishedMax + 1) {
+		f.finished = append(f.finished, box("s", i))
+	}
+	want(t, "nothing is certain", len(f.passed(progress{at: penstock.Token{Lo: 9}})), 0)
+	want(t, "passed", len(f.passed(progress{certain: true, at: penstock.Token{Lo: 9}})), 10)
+	want(t, "left", len(f.finished), finishedMax-9)
+	want(t, "there is room", len(f.passed(progress{certain: true, at: penstock.Token{Lo: 99}})), 0)
+}

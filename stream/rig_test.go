@@ -281,6 +281,7 @@ type scriptReceiver struct {
 	inits     int
 	shutdowns int
 	delivered []string
+	reports   []int         // containers in each call of Delivered
 	block     chan struct{} // Read waits for it
 }
 
@@ -337,6 +338,7 @@ func (s *scriptReceiver) Read(_ context.Context, limit int) ([]Container, error)
 func (s *scriptReceiver) Delivered(_ context.Context, done []Container) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reports = append(s.reports, len(done))
 	for _, c := range done {
 		s.delivered = append(s.delivered, fmt.Sprint(c.Token.Lo))
 	}

@@ -208,26 +208,28 @@ func TestDrainDeadlineCutsAndSaysWhatIsLeft(t *testing.T) {
 }
 
 func TestIdleStreamDoesNotHoldTheCheckpoint_ORC72(t *testing.T) {
-	for _, group := range []int{1, 2} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, func(_ *rig, c *agentConfig) { c.groupSize = group })
-			g.start()
-			idle := g.subscribe("idle", "I")
-			g.subscribe("busy", "B")
-			g.feed(box("idle", 1), box("busy", 2))
-			g.pump()
-			g.forgetProgress()
-			g.pump()
-			g.wantProgress("2")
-			g.feed(box("busy", 100), box("busy", 200))
-			g.forgetProgress()
-			g.pump()
-			g.pump()
-			want(t, "progress", g.lastProgress(), "200")
-			want(t, "idle", idle.values(), "1")
-			g.stop()
+	bothCaches(t, func(t *testing.T, cache func() (Cache, error), group int) {
+		g := newRig(t, func(g *rig, c *agentConfig) { c.groupSize, g.newCache = group, cache })
+		g.start()
+		idle, busy := g.subscribe("idle", "I"), g.subscribe("busy", "B")
+		g.feed(box("idle", 1), box("busy", 2))
+		g.pump()
+		g.forgetProgress()
+		g.pump()
+		g.wantProgress("2")
+		g.feed(box("busy", 100), box("busy", 200))
+		g.pump()
+		g.pump()
+		want(t, "progress", g.lastProgress(), "200")
+		want(t, "idle", idle.values(), "1")
+		want(t, "busy", busy.values(), "2 100 200")
+		g.agent.ask(func(r *run) {
+			want(t, "what the idle one was given last", r.streams[box("idle", 1).Stream].subs[0].offered.Lo, 1)
 		})
-	}
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A busy pump publishes progress before each read, so a queue that is never

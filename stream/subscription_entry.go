@@ -29,6 +29,7 @@ type subscription struct {
 	fresh      bool // it was given something since the end of its cursor was told
 	initial    bool // counted in entry.initial
 	again      bool // ask anew at the first poll that is not before notBefore
+	paused     bool // after rewinds in a row; nothing is delivered before pauseEnds
 	held       bool // nobody in this process handles it; it waits to be announced
 	partly     bool // of the container of had, events up to it are settled
 	untold     bool // it asked for a place, and has been given nothing from there
@@ -52,6 +53,9 @@ type subscription struct {
 	notBefore time.Time
 	asked     time.Time // when the latest one was requested
 	refused   error     // why the handshake that ended last has not placed it; nil when it has
+
+	rewinds   int // answers in a row, since something was settled
+	pauseEnds time.Time
 }
 
 // holdsEntry reports whether the subscription keeps its stream in the table
@@ -85,6 +89,7 @@ func (r *run) requestHandshake(sub *subscription) {
 	sub.request = r.requests
 	sub.unresolved = true
 	sub.again, sub.notBefore, sub.missed, sub.moved = false, time.Time{}, nil, false
+	sub.paused, sub.rewinds = false, 0
 	if sub.supersede != nil {
 		sub.supersede()
 		sub.supersede = nil

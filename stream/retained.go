@@ -1,0 +1,68 @@
+package stream
+
+import (
+	"context"
+	"time"
+)
+
+// resumeRetained offers again what was kept, and asks again where a handshake
+// failed, unless a decision said to wait longer.
+func (r *run) resumeRetained() {
+	now := time.Now()
+	for sub := range r.retained {
+		early := false
+		if sub.again {
+			if early = now.Before(sub.notBefore); !early {
+				r.requestHandshake(sub)
+			}
+		}
+		if d := sub.kept; d != nil && sub.inFlight == nil {
+			if now.Before(d.notBefore) {
+				early = true
+			} else {
+				sub.kept = nil
+				r.startDelivery(d)
+			}
+		}
+		if sub.paused && !sub.pauseEnds.IsZero() {
+			if now.Before(sub.pauseEnds) {
+				early = true
+			} else {
+				sub.paused = false
+				r.deliver(sub)
+			}
+		}
+		if !early {
+			delete(r.retained, sub)
+		}
+	}
+}
+
+// pauseRewinds is for a consumer that has answered a delivery with a rewind once
+// more, and has settled nothing since the last one: its subscription, which has
+// gone back already, is delivered to after a pause, at a poll.
+func (r *run) pauseRewinds(d *delivery) {
+	sub, n := d.sub, d.sub.rewinds
+	r.endDelivery(d)
+	d.unprotect()
+	r.reuse(d)
+	sub.paused, sub.pauseEnds = true, time.Time{}
+	if !r.latch.enter() {
+		return // nothing is delivered any more
+	}
+	request := sub.request
+	var pause time.Duration
+	r.spawn("DeliveryBackoff", func(context.Context) error {
+		pause = r.pause("DeliveryBackoff", r.deliveryBackoff, n-2)
+		return nil
+	}, func(error) {
+		defer r.latch.leave()
+		if sub.removed || !sub.paused || sub.request != request {
+			return
+		}
+		sub.pauseEnds = time.Now().Add(pause)
+		r.retained[sub] = struct{}{}
+		r.log.Warn("consumer answers each delivery with a rewind; it is asked again after a pause", r.about(sub, "rewinds", n, "pause", pause)...)
+	})
+	r.deliveryOver()
+}
