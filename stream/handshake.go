@@ -396,8 +396,3 @@ func (s *subscription) closeCursors() {
 		s.kept = nil
 	}
 }
-
-// about adds the subscription to the fields of a log line.
-func (r *run) about(sub *subscription, more ...any) []any {
-	return append(r.fields("stream", sub.rec.Stream.StreamID.String(), "subscription", sub.rec.Name), more...)
-}

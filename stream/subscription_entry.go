@@ -147,3 +147,8 @@ var errExpired = errors.New("time for attempts used up")
 func (r *run) expired(started time.Time) bool {
 	return r.maxDelivery >= 0 && time.Since(started) > r.maxDelivery
 }
+
+// about adds the subscription to the fields of a log line.
+func (r *run) about(sub *subscription, more ...any) []any {
+	return append(r.fields("stream", sub.rec.Stream.StreamID.String(), "subscription", sub.rec.Name), more...)
+}
