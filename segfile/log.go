@@ -117,7 +117,7 @@ func (l *Log) open(ctx context.Context) error {
 	if err != nil {
 		return l.lockError(err)
 	}
-	l.lock = lock
+	l.lock, l.cfg.FS = lock, inPlace(l.cfg.FS, lock)
 	t, err := l.readTopic()
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = l.syncNames(); err == nil {

@@ -129,6 +129,23 @@ func (l *osLock) Close() error {
 	return err
 }
 
+// InPlace implements [Placed].
+func (l *osLock) InPlace() error {
+	if l.dir == nil {
+		return nil // a directory that cannot be locked is not known here
+	}
+	was, err := l.dir.Stat()
+	if err != nil {
+		return mapError(err)
+	}
+	if now, err := os.Stat(l.dir.Name()); err == nil && os.SameFile(was, now) {
+		return nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return mapError(err)
+	}
+	return &fs.PathError{Op: "find", Path: l.dir.Name(), Err: ErrMoved}
+}
+
 // lockAndNote locks the file and its directory, then writes the note.
 func lockAndNote(f *os.File, note string) (*os.File, error) {
 	st, err := f.Stat()

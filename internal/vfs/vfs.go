@@ -18,6 +18,9 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrRemoved: the file was deleted while it was open.
 	ErrRemoved = errors.New("the file was deleted while it was open")
+	// ErrMoved: another directory stands under the name of one that is locked, or
+	// none does.
+	ErrMoved = errors.New("the directory was moved while it was open")
 	// ErrFault: memory behind a [Mapping] could not be had. The file was cut
 	// under it, its disk failed, or it had no disk space there.
 	ErrFault = errors.New("the file behind a mapping cannot be reached")
@@ -37,6 +40,15 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type Info struct {
 	Size int64 // bytes; 0 for a directory
 	Dir  bool
+}
+
+// Placed is a lock that knows whether its directory still has its name. That of
+// the operating system on Unix is one.
+type Placed interface {
+	// InPlace returns an error that matches [ErrMoved] when the name under which
+	// the lock was taken does not lead to the directory that is locked. It may be
+	// called until the lock is closed.
+	InPlace() error
 }
 
 // FS is what the log needs of a file system. Names are paths in the form of
