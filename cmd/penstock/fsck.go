@@ -17,7 +17,16 @@ type fsckCmd struct {
 // Help is shown by --help.
 func (fsckCmd) Help() string {
 	return `Looks for damage in the topics of a data directory, takes no lock and changes nothing: a process may be using it.
-An alarm is damage and makes the exit code 6; a warning should be looked at; a notice is as it should be.
+Findings are alarms, which are damage; warnings, which should be looked at; and notices, which are as they should be.
+The verdict on a topic is that of its worst finding:
+
+    sound     nothing but notices
+    warning   should be looked at; no event is lost
+    damaged   an alarm was found: see what a repair would do with penstock repair
+    unknown   the check did not come to an end, for the reason that is told, and found no damage before
+
+Exit codes: 0, also with warnings; 6, damage, also of what keeps a check from its end; 1, a check was kept from its end
+by something else, as a right that is missing; 130, interrupted.
 
 Example:
 

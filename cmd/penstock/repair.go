@@ -26,7 +26,9 @@ func (repairCmd) Help() string {
 	return `Says what a repair would lose, and with --yes does it; the topic must not be in use then.
 --cut-tail makes a partition take events again: everything from its damage on goes, also what is whole, and the files
 are kept in its folder quarantine. --salvage loses only what cannot be read, and gives the events new offsets.
-A topic.json that is damaged is made anew from what is left of the topic; what nothing tells is assumed, and said.
+A topic.json that is damaged or lost is made anew from what is left of the topic, before the rest can be looked at;
+what nothing tells is assumed, and said. A topic without any segment needs --codec. With --salvage it is not made.
+Exit codes: 0, also when nothing needs a repair; 2, something has to be named; 6, damage that no repair mends; 7, in use.
 The retry log of a group is a data directory of its own: TOPIC/retry/p00000 and so on.
 
 Example:
