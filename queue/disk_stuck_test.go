@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,18 +85,22 @@ func TestHandlerThatWaitsForDiskOfOthersWaits(t *testing.T) {
 }
 
 // TestDropOldestDropsNoMoreThanItCanDelete: while files cannot be removed it would
-// help nobody to move groups past one segment after the other.
+// help nobody to move groups past one segment after the other, to try a hundred times
+// a second, or to say so each time.
 func TestDropOldestDropsNoMoreThanItCanDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := vfs.NewMem()
+		var said strings.Builder
+		var tries atomic.Int64
 		c := queue.WithFS(queue.Config[string]{
 			Name: "orders", Dir: "data", Codec: penstock.String(), SegmentBytes: 8 * penstock.KiB, CapacityDisk: 48 * penstock.KiB,
-			WhenFull: queue.DropOldest, HardRetention: true, Logger: slog.New(slog.DiscardHandler),
+			WhenFull: queue.DropOldest, HardRetention: true, Logger: textLogger(&said),
 		}, m)
 		topic := openDisk(t, c)
 		group(t, topic, "g", queue.GroupConfig{})
 		m.SetFault(func(op vfs.Op) vfs.Fault {
 			if op.Kind == vfs.OpRemove && strings.HasSuffix(op.Name, ".seg") {
+				tries.Add(1)
 				return vfs.Fault{Err: errors.New("device or resource busy")}
 			}
 			return vfs.Fault{}
@@ -115,10 +118,16 @@ func TestDropOldestDropsNoMoreThanItCanDelete(t *testing.T) {
 		if s := topic.Stats(); s.Skipped == 0 || s.Skipped > 9 {
 			t.Errorf("%d events were passed, want those of one segment", s.Skipped)
 		}
+		if n := tries.Load(); n < 30 || n > 200 {
+			t.Errorf("%d removals were tried in a minute", n)
+		}
 		m.SetFault(nil)
 		time.Sleep(time.Minute)
 		endsWith(t, fill, nil)
 		withinDisk(t, topic)
+		if stay, over := strings.Count(said.String(), "consumed segments stay on disk"), strings.Count(said.String(), "consumed segments are deleted again"); stay == 0 || stay > 3 || over != 1 {
+			t.Errorf("the log tells %d times that files stay, and %d times that it is over", stay, over)
+		}
 	})
 }
 

@@ -14,6 +14,9 @@ const (
 	dropPart = 64
 	// dropAgain is how often a producer in line looks for something to drop.
 	dropAgain = 10 * time.Millisecond
+	// dropAgainMax is how rarely at the most a request that waits for disk space
+	// tries to delete what could not be deleted.
+	dropAgainMax = time.Second
 )
 
 // dropOldest moves groups past the oldest events until there is capacity for n

@@ -76,6 +76,7 @@ func refused(err error) bool {
 func (e *fileEngine[T]) boundedFirst(ctx context.Context, n int, try func() error) error {
 	t := e.topic
 	dropped := (<-chan struct{})(nil) // open until something was deleted since groups were moved
+	pause := dropAgain
 	for {
 		again := (<-chan time.Time)(nil)
 		e.log.MakeRoom()
@@ -92,12 +93,12 @@ func (e *fileEngine[T]) boundedFirst(ctx context.Context, n int, try func() erro
 			return t.refuse(n)
 		case DropOldest:
 			if dropped == nil || isClosed(dropped) {
-				if dropped = e.log.Freed(); e.dropSegment() {
+				if dropped, pause = e.log.Freed(), dropAgain; e.dropSegment() {
 					continue
 				}
 				dropped = nil
 			} else { // what could not be deleted is tried again before more is dropped
-				again = time.After(dropAgain)
+				again, pause = time.After(pause), min(2*pause, dropAgainMax)
 			}
 		}
 		t.warnNoGroup()

@@ -13,15 +13,34 @@ type filePartition[T any] struct {
 	topic  *Topic[T]
 	log    *segfile.Partition
 	within atomic.Uint64 // offset below which everything is beyond the topic's limits, as last seen
+	stay   atomic.Pointer[stay]
+}
+
+// stay is why consumed segments stay on disk, as it was told last.
+type stay struct {
+	why   string
+	tries atomic.Uint64 // in vain since
 }
 
 func (p *filePartition[T]) end() penstock.Offset      { return p.log.Readable() }
 func (p *filePartition[T]) earliest() penstock.Offset { return p.log.Earliest() }
 
 // sweep deletes the segments below low. A failure costs disk space, no data;
-// the next sweep tries again.
+// the next sweep tries again, and the log tells it when the reason is another,
+// and when it is over.
 func (p *filePartition[T]) sweep(low penstock.Offset) {
-	if err := p.log.Trim(low); err != nil && !errors.Is(err, penstock.ErrClosed) {
+	err := p.log.Trim(low)
+	was := p.stay.Load()
+	switch {
+	case errors.Is(err, penstock.ErrClosed), err == nil && was == nil:
+	case err == nil:
+		if p.stay.CompareAndSwap(was, nil) {
+			p.topic.logger.Info("consumed segments are deleted again", "partition", p.log.ID(), "below", uint64(low), "tries", was.tries.Load())
+		}
+	case was != nil && was.why == err.Error():
+		was.tries.Add(1)
+	default:
+		p.stay.Store(&stay{why: err.Error()})
 		p.topic.logger.Warn("consumed segments stay on disk", "partition", p.log.ID(), "below", uint64(low), "err", err)
 	}
 }
