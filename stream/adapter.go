@@ -105,8 +105,11 @@ type Receiver interface {
 	Read(ctx context.Context, limit int) ([]Container, error)
 	// Delivered reports containers that left the cache and that no
 	// subscription needs any more: the queue may acknowledge or delete them.
-	// Containers that a failed delivery passed are not among them. An
-	// error is logged; the queue will deliver them again.
+	// Containers that a failed delivery passed are not among them. One that
+	// the cache refused, and that is a dead letter, is reported without its
+	// events, and may come before containers with lower tokens; all others
+	// come in the order of their tokens. An error is logged; the queue will
+	// deliver them again.
 	Delivered(ctx context.Context, done []Container) error
 	// Shutdown flushes what is left to flush, then closes the receiver. ctx
 	// carries the provider's ShutdownTimeout. It is called exactly once.

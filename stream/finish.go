@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -77,7 +78,9 @@ func (r *run) finish() {
 	r.purge()
 	r.closeAllCursors()
 	r.step("cursors closed")
-	r.endReceiver(receiverJob{done: append(r.pumping.purged, r.refusals.finished...), mark: mark, marked: marked})
+	done := append(r.pumping.purged, r.refusals.finished...)
+	slices.SortStableFunc(done, byToken)
+	r.endReceiver(receiverJob{done: done, mark: mark, marked: marked})
 	r.unregisterAll()
 	r.stats = r.snapshotAtEnd()
 	clear(r.streams)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -149,7 +150,10 @@ func (r *run) purge() {
 		r.raiseFloor(done[n-1].Token)
 	}
 	r.pumping.purged = append(r.pumping.purged, r.refusals.inOrder(done, r.cache.Len() == 0)...)
-	r.pumping.purged = append(r.pumping.purged, r.refusals.passed(r.reported)...)
+	if early := r.refusals.passed(r.reported); len(early) > 0 {
+		r.pumping.purged = append(r.pumping.purged, early...)
+		slices.SortStableFunc(r.pumping.purged, byToken)
+	}
 }
 
 // progressDue keeps the cost of computing progress, which grows with the

@@ -92,6 +92,7 @@ func (r *run) handedOver(c Container) {
 	if t := containerToken(c.Token); !r.hasRead || t.Compare(r.read) > 0 {
 		r.read, r.hasRead, r.taken = t, true, c.Time
 	}
+	c.Header, c.Events = penstock.Header{}, Events{} // they are with the handler, and may wait here for long
 	f.finished = append(f.finished, c)
 	if len(f.waiting) > 0 {
 		r.handOver()
@@ -106,16 +107,17 @@ func (r *run) handedOver(c Container) {
 // room in the cache.
 const finishedMax = 1024
 
-// crowded reports whether reading waits for them.
-func (f *refusals) crowded() bool { return len(f.finished) >= finishedMax }
+// crowded reports whether reading waits for them. It does not when a read has to
+// recover first: before that they cannot be reported.
+func (f *refusals) crowded() bool { return len(f.finished) >= finishedMax && f.unknown == nil }
 
-// passed returns those that progress has passed: a cache may keep what was read
-// before them for long, although nobody needs it.
+// passed returns those that progress has passed, before their turn: a cache may
+// keep what was read before them for long, although nobody needs it.
 func (f *refusals) passed(p progress) []Container {
 	if !p.certain || !f.crowded() {
 		return nil
 	}
-	slices.SortStableFunc(f.finished, func(a, b Container) int { return a.Token.Compare(b.Token) })
+	slices.SortStableFunc(f.finished, byToken)
 	n := 0
 	for n < len(f.finished) && containerToken(f.finished[n].Token).Compare(p.at) <= 0 {
 		n++
@@ -132,7 +134,6 @@ func (f *refusals) inOrder(done []Container, empty bool) []Container {
 	if len(f.finished) == 0 {
 		return done
 	}
-	byToken := func(a, b Container) int { return a.Token.Compare(b.Token) }
 	slices.SortStableFunc(f.finished, byToken)
 	n := len(f.finished)
 	if !empty {
@@ -151,6 +152,8 @@ func (f *refusals) inOrder(done []Container, empty bool) []Container {
 	slices.SortStableFunc(out, byToken)
 	return out
 }
+
+func byToken(a, b Container) int { return a.Token.Compare(b.Token) }
 
 // refusedLetters makes events of their own of a container: no subscription has
 // seen them.

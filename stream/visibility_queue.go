@@ -293,7 +293,8 @@ func (r *visibilityReceiver) Wait(ctx context.Context) error { return r.queue.wa
 
 // Delivered acknowledges. Containers leave a cache in the order of their
 // tokens, so what is held below the last one and not among them was passed by
-// a failed delivery: it is not renewed any more and comes again.
+// a failed delivery: it is not renewed any more and comes again. Those without
+// events were never in the cache, and say nothing about others.
 func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) error {
 	if len(done) == 0 {
 		return nil
@@ -304,6 +305,10 @@ func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) erro
 			late++
 		}
 	}
+	last := len(done) - 1
+	for last >= 0 && done[last].Events.Len() == 0 {
+		last--
+	}
 	r.mu.Lock()
 	kept, next := r.held[:0], 0
 	for _, h := range r.held {
@@ -313,7 +318,7 @@ func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) erro
 		switch {
 		case next < len(done) && done[next].Token == h.token:
 			continue
-		case next < len(done) && h.passed.IsZero():
+		case next <= last && h.passed.IsZero():
 			h.passed = now
 		}
 		kept = append(kept, h)

@@ -195,6 +195,29 @@ func TestPassedContainerComesAgain_OR109(t *testing.T) {
 	})
 }
 
+// A dead letter that the cache refused may be reported before what was read
+// before it: that is held on, and acknowledged when its own turn comes.
+func TestRefusedThatComeEarlyLeaveTheOthersHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVisible(t, VisibilityConfig{Visibility: 30 * time.Second, Hold: time.Hour})
+		v.put("a", "b", "c")
+		r := v.receiver()
+		got := v.read(r, 10)
+		early := got[1]
+		early.Events = Events{}
+		if err := r.Delivered(t.Context(), []Container{early}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Minute)
+		want(t, "again", inWords(v.read(r, 10)), "")
+		if err := r.Delivered(t.Context(), []Container{got[0], got[2]}); err != nil {
+			t.Error(err)
+		}
+		want(t, "left", v.queue.Stats()[0].Events, 0)
+		v.shutdown(r)
+	})
+}
+
 // A receiver that ends gives back at once what it holds; one that dies leaves
 // it hidden for its time. Either way it comes in the order of enqueueing.
 func TestReceiverGivesBack_OR153(t *testing.T) {
