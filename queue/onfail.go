@@ -37,8 +37,6 @@ func (c *GroupConfig) parks() bool { return c.OnFail == ParkKey && !c.AutoCommit
 
 func (c *GroupConfig) validateParking() error {
 	switch {
-	case c.AutoCommit && c.ParkAfter > 0:
-		return &penstock.FieldError{Field: "ParkAfter", Reason: "is for groups whose events come again; with AutoCommit none does"}
 	case c.OnFail > Block:
 		return &penstock.FieldError{Field: "OnFail", Reason: fmt.Sprintf("%d is neither ParkKey nor Block", uint8(c.OnFail))}
 	case c.ParkAfter < 0:

@@ -313,10 +313,7 @@ func (c *GroupConfig) validatePush() error {
 	switch {
 	case c.Drain < 0:
 		return &penstock.FieldError{Field: "Drain", Reason: c.Drain.String() + " is negative"}
-	case c.AutoCommit && c.Retry != settle.Policy{}:
-		return &penstock.FieldError{Field: "Retry", Reason: "is for groups whose events come again; with AutoCommit none does"}
-	}
-	if c.Drain == 0 {
+	case c.Drain == 0:
 		c.Drain = defaultDrain
 	}
 	if err := c.validateParking(); err != nil {
