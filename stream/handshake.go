@@ -60,6 +60,7 @@ func (r *run) endHandshake(h *handshake) {
 func (r *run) handshakeDone(h *handshake) {
 	sub := h.sub
 	sub.unresolved, sub.attached, sub.placed, sub.held, sub.refused = false, true, h.request, false, nil
+	sub.paused, sub.rewinds, sub.pauseEnds = false, 0, time.Time{}
 	delete(r.retained, sub)
 	if sub.kept != nil {
 		r.retained[sub] = struct{}{}

@@ -50,15 +50,15 @@ func (r *run) pauseRewinds(d *delivery) {
 	if !r.latch.enter() {
 		return // nothing is delivered any more
 	}
-	request := sub.request
+	place := sub.generation
 	var pause time.Duration
 	r.spawn("DeliveryBackoff", func(context.Context) error {
 		pause = r.pause("DeliveryBackoff", r.deliveryBackoff, n-2)
 		return nil
 	}, func(error) {
 		defer r.latch.leave()
-		if sub.removed || !sub.paused || sub.request != request {
-			return
+		if sub.removed || !sub.paused || sub.generation != place {
+			return // the pause has ended; if there is one, it is a later one
 		}
 		sub.pauseEnds = time.Now().Add(pause)
 		r.retained[sub] = struct{}{}

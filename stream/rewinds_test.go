@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,13 +84,100 @@ func TestPauseAfterRewindsIsNoHindrance(t *testing.T) {
 		g.unsubscribe("s", "gone")
 		want(t, "offered to the removed one", gone.offered(), "1 1")
 		want(t, "subscriptions", g.stats().Subscriptions, 1)
-		c.set(func(c *scriptConsumer) { c.onDeliver = stubborn })
+		c.set(func(c *scriptConsumer) {
+			c.onDeliver = func(int, *Delivery) (Answer, error) { return Answer{Rewind: at(PositionAt, 3)}, nil }
+		})
 		g.feed(box("s", 3))
 		g.pump()
-		want(t, "offered before the drain", c.offered(), "1 1 1 2 3")
+		want(t, "offered before the drain", c.offered(), "1 1 1 2 3 3")
+		want(t, "condition before the drain", g.stats().Condition, ConditionRetrying)
+		from := time.Now()
 		if err := g.stop(); err != nil {
 			t.Error(err)
 		}
+		want(t, "the drain took", time.Since(from), 0)
+	})
+}
+
+// A pause that begins while the consumer is asked anew, and has not answered yet,
+// ends with its answer: what it has answered before is of the place before.
+func TestPauseEndsWithAHandshakeThatWasUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.deliveryBackoff = Fixed(time.Hour) })
+		g.marks = &spyMarks{}
+		g.start()
+		c := g.subscribe("s", "sub")
+		g.feed(box("s", 1))
+		g.pump()
+		answer := make(chan struct{})
+		c.set(func(c *scriptConsumer) {
+			c.shakeGate = answer
+			c.onDeliver = func(int, *Delivery) (Answer, error) { return Answer{Rewind: at(PositionAt, 2)}, nil }
+		})
+		g.announce("s", "sub")
+		g.feed(boxes("s", 2, 3)...)
+		g.pump()
+		want(t, "offered before it has answered", c.offered(), "1 2 2")
+		c.set(func(c *scriptConsumer) { c.onDeliver = nil })
+		close(answer)
+		synctest.Wait()
+		want(t, "offered when it has answered", c.offered(), "1 2 2 2 3")
+		time.Sleep(2 * time.Hour)
+		g.pump()
+		want(t, "offered", c.offered(), "1 2 2 2 3")
+		want(t, "reason", g.stats().Reason, "")
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+		want(t, "checkpoint", g.marks.at(), 3)
+	})
+}
+
+// slowBackoff says only when it is told to that the first pause is none; later
+// ones take an hour.
+type slowBackoff struct {
+	calls atomic.Int32
+	first chan struct{}
+}
+
+func (s *slowBackoff) Next(int) time.Duration {
+	if s.calls.Add(1) == 1 {
+		<-s.first
+		return 0
+	}
+	return time.Hour
+}
+
+// A backoff that takes longer than its pause does not end a later one.
+func TestLateBackoffDoesNotEndALaterPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowBackoff{first: make(chan struct{})}
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.deliveryBackoff = slow })
+		g.start()
+		defer g.stop()
+		c := g.subscribe("s", "sub")
+		g.feed(box("s", 1))
+		g.pump()
+		answer := make(chan struct{})
+		c.set(func(c *scriptConsumer) {
+			c.shakeGate = answer
+			c.onDeliver = func(int, *Delivery) (Answer, error) { return Answer{Rewind: at(PositionAt, 2)}, nil }
+		})
+		g.announce("s", "sub")
+		g.feed(box("s", 2))
+		g.pump()
+		want(t, "offered before the first pause", c.offered(), "1 2 2")
+		close(answer)
+		synctest.Wait()
+		want(t, "offered before the second pause", c.offered(), "1 2 2 2 2")
+		close(slow.first)
+		synctest.Wait()
+		g.pump()
+		want(t, "offered in the second pause", c.offered(), "1 2 2 2 2")
+		c.set(func(c *scriptConsumer) { c.onDeliver = nil })
+		time.Sleep(2 * time.Hour)
+		g.pump()
+		want(t, "offered behind it", c.offered(), "1 2 2 2 2 2")
 	})
 }
 
