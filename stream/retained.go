@@ -5,34 +5,24 @@ import (
 	"time"
 )
 
-// resumeRetained offers again what was kept, and asks again where a handshake
-// failed, unless a decision said to wait longer.
+// resumeRetained offers again what was kept, asks again where a handshake failed,
+// and ends pauses, unless that is to wait longer. Whoever has something to wait
+// for afterwards, perhaps since this very turn, stays retained.
 func (r *run) resumeRetained() {
 	now := time.Now()
 	for sub := range r.retained {
-		early := false
-		if sub.again {
-			if early = now.Before(sub.notBefore); !early {
-				r.requestHandshake(sub)
-			}
+		if sub.again && !now.Before(sub.notBefore) {
+			r.requestHandshake(sub)
 		}
-		if d := sub.kept; d != nil && sub.inFlight == nil {
-			if now.Before(d.notBefore) {
-				early = true
-			} else {
-				sub.kept = nil
-				r.startDelivery(d)
-			}
+		if d := sub.kept; d != nil && sub.inFlight == nil && !now.Before(d.notBefore) {
+			sub.kept = nil
+			r.startDelivery(d)
 		}
-		if sub.paused && !sub.pauseEnds.IsZero() {
-			if now.Before(sub.pauseEnds) {
-				early = true
-			} else {
-				sub.paused = false
-				r.deliver(sub)
-			}
+		if sub.paused && !sub.pauseEnds.IsZero() && !now.Before(sub.pauseEnds) {
+			sub.paused = false
+			r.deliver(sub)
 		}
-		if !early {
+		if !sub.again && sub.kept == nil && !sub.paused {
 			delete(r.retained, sub)
 		}
 	}
