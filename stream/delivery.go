@@ -314,7 +314,15 @@ func (r *run) settled(d *delivery) {
 
 // over ends a group. The next one may have been read with it.
 func (r *run) over(d *delivery) {
-	if len(d.rest) > 0 {
+	if r.filter != nil && d.current() && d.filter != d.sub.rec.Filter {
+		d.unsift()
+	}
+	switch {
+	case len(d.rest) == 0:
+	case !d.sifted:
+		r.sift(d)
+		return
+	default:
 		r.pumping.unreported++
 		r.nextGroup(d)
 		return

@@ -155,6 +155,9 @@ func (r *run) siftOn(d *delivery, s *sieve) {
 			r.left += events(d.rest)
 			r.keep(d)
 			return
+		case s.data != d.sub.rec.Filter:
+			r.sift(d)
+			return
 		}
 		r.stats.Filtered += uint64(s.filtered)
 		d.rest, d.sifted, d.filter = s.passed, true, s.data
@@ -174,6 +177,17 @@ func (d *delivery) siftedFor(data string) bool {
 	}
 	d.containers, d.items, d.whole, d.sifted = nil, d.items[:0], 0, false
 	return false
+}
+
+// unsift takes back what the filter has said to other data about what was read
+// with a group that is over, and behind it.
+func (d *delivery) unsift() {
+	if n := len(d.containers); n > 0 {
+		last := d.containers[n-1].Token
+		d.safe, d.hasSafe = last, true
+		d.rest = d.batch[slices.IndexFunc(d.batch, func(c Container) bool { return c.Token == last })+1:]
+	}
+	d.containers, d.items, d.whole, d.sifted = nil, d.items[:0], 0, false
 }
 
 func events(cs []Container) (n int) {

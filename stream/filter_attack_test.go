@@ -165,6 +165,54 @@ func TestChangedFilterWhileItIsAskedOrKept(t *testing.T) {
 	})
 }
 
+// Other data decides from when the agent hears of it, also about what was read
+// before, however long the handshake that goes with it takes: what the data of
+// before says, or has said, is not acted on any more.
+func TestChangedFilterDecidesBeforeItsHandshakeEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, offered string
+		asked        bool // it changes while the filter is asked about the old data
+	}{
+		"asked":            {"1 2", "3 6", true},
+		"groups waiting":   {"1 2 4", "1 3 6", false},
+		"all that is left": {"1", "1 3 6", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hold := make(chan struct{})
+				g := newRig(t, filtered(FilterFunc(func(s penstock.StreamID, e *penstock.Envelope, data string) (bool, error) {
+					if c.asked && data == c.old {
+						<-hold
+					}
+					return only(s, e, data)
+				})))
+				g.start()
+				defer g.stop()
+				sub := g.subscribeFiltered("s", "sub", c.old)
+				if !c.asked {
+					sub.gate = hold
+				}
+				g.feed(boxes("s", 1, 8)...)
+				g.pump()
+				answer := make(chan struct{})
+				sub.set(func(c *scriptConsumer) { c.shakeGate = answer })
+				if _, err := g.registry.Subscribe(t.Context(), SubscriptionRecord{Stream: g.qualified("s"), Name: "sub", Filter: "3 6"}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				close(hold)
+				synctest.Wait()
+				want(t, "offered before it has answered", sub.offered(), c.offered)
+				close(answer)
+				synctest.Wait()
+				g.pump()
+				want(t, "offered", sub.offered(), c.offered)
+				want(t, "progress", g.lastProgress(), "8")
+			})
+		})
+	}
+}
+
 // A filter that takes its time is not waited for longer than a drain: it is
 // stopped between two events, and the next run asks about all of them.
 func TestDrainStopsASlowFilterBetweenEvents(t *testing.T) {

@@ -61,8 +61,8 @@ func From(where Start) SubscribeOption {
 
 // WithFilter gives the subscription data for [Config.Filter]. It is stored with
 // the subscription; subscribing again without it takes it away. Other data
-// decides about everything that was not delivered yet. Blank data is the same as
-// none.
+// decides about everything that was not delivered yet; a delivery that is under
+// way is not taken back. Blank data is the same as none.
 func WithFilter(data string) SubscribeOption {
 	return func(o *subscribeOptions) { o.filter = data }
 }
