@@ -289,6 +289,10 @@ func (r *run) countSettled(d *delivery, n int) {
 	d.sub.settled += uint64(n)
 	if n > 0 {
 		d.sub.rewinds = 0
+		if d.sub.untold {
+			d.sub.untold = false
+			r.places.forget(&d.sub.rec)
+		}
 		r.tellOf(d.sub, Delivered, Diagnostic{Token: d.sub.offered, Events: n})
 	}
 }
@@ -304,10 +308,6 @@ func (r *run) endDelivery(d *delivery) {
 func (r *run) settled(d *delivery) {
 	if d.sub.tries != nil {
 		r.forgetTries(d)
-	}
-	if d.sub.untold && d.attempts > 0 {
-		d.sub.untold = false
-		r.places.forget(&d.sub.rec)
 	}
 	r.over(d)
 }

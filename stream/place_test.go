@@ -100,6 +100,79 @@ func TestPlaceThatWasTakenIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
+// placedConsumer notes what each handshake says about its last answer.
+type placedConsumer struct {
+	scriptConsumer
+	placed []uint64
+}
+
+func (c *placedConsumer) Handshake(ctx context.Context, h Handshake) (Position, error) {
+	c.placed = append(c.placed, h.Placed)
+	return c.scriptConsumer.Handshake(ctx, h)
+}
+
+// A place that was taken is remembered, over the end of a run, until its consumer
+// has settled something from there: events that are given up without it tell it
+// nothing. Then it is forgotten, also by a later run.
+func TestPlaceIsRememberedUntilItsConsumerHasSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &placedConsumer{}
+		c.onShake = func(n int) (Position, error) {
+			if n == 1 {
+				return Position{Kind: PositionEarliest}, nil
+			}
+			return Position{}, nil
+		}
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			if n == 1 {
+				return Answer{}, penstock.ErrTooLarge
+			}
+			return Answer{}, nil
+		}
+		g := newRig(t, func(_ *rig, a *agentConfig) {
+			a.maxAttempts = 1
+			a.resolve = func(context.Context, SubscriptionRecord) (Consumer, error) { return c, nil }
+		})
+		remembered := func() (n int) {
+			g.agent.ask(func(r *run) { n = len(r.places) })
+			return n
+		}
+		g.start()
+		g.subscribe("s", "sub")
+		g.feed(box("s", 1))
+		g.pump()
+		want(t, "given up", g.stats().Skipped, 1)
+		want(t, "remembered", remembered(), 1)
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+		g.start()
+		g.feed(box("s", 2))
+		g.pump()
+		want(t, "settled in the second run", c.values(), "2")
+		if len(c.placed) != 2 || c.placed[0] != 0 || c.placed[1] == 0 {
+			t.Errorf("placed by %v, want none and the first handshake", c.placed)
+		}
+		want(t, "remembered in the end", remembered(), 0)
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A place that is noted again takes no other one's place.
+func TestPlaceNotedAgainKeepsTheOthers(t *testing.T) {
+	var p places
+	for range 10 {
+		for i := range uint64(takenKept) {
+			p.note(&handshake{sub: &subscription{rec: SubscriptionRecord{Name: "sub", Incarnation: i}}, request: 1}, Position{Kind: PositionEarliest})
+		}
+		if len(p) != takenKept {
+			t.Fatalf("%d places are remembered, want %d", len(p), takenKept)
+		}
+	}
+}
+
 // A consumer that has a part of what was evicted has lost the rest of it: that is
 // up to Config.OnMiss, as it is without that part, and no refused place.
 func TestResumeBehindAnEvictedContainerIsAMiss(t *testing.T) {

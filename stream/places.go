@@ -23,13 +23,14 @@ func (t *places) note(h *handshake, at Position) {
 	if *t == nil {
 		*t = places{}
 	}
-	if len(*t) >= takenKept {
+	key := keyOf(&h.sub.rec)
+	if _, known := (*t)[key]; !known && len(*t) >= takenKept {
 		for any := range *t {
 			delete(*t, any)
 			break
 		}
 	}
-	(*t)[keyOf(&h.sub.rec)] = h.request
+	(*t)[key] = h.request
 	h.sub.untold = true
 }
 

@@ -317,6 +317,7 @@ func (r *run) attach(e *streamEntry, rec SubscriptionRecord, at Position) *subsc
 	if r.ledger.size > 0 {
 		sub.tries = r.ledger.subs[keyOf(&sub.rec)]
 	}
+	_, sub.untold = r.places[keyOf(&sub.rec)]
 	if r.attempts != nil {
 		sub.stored = r.storedOf(&sub.rec)
 	}

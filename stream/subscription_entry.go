@@ -32,7 +32,7 @@ type subscription struct {
 	paused     bool // after rewinds in a row; nothing is delivered before pauseEnds
 	held       bool // nobody in this process handles it; it waits to be announced
 	partly     bool // of the container of had, events up to it are settled
-	untold     bool // it asked for a place, and has been given nothing from there
+	untold     bool // it asked for a place, and has settled nothing from there
 
 	pending    int            // handshakes in flight, superseded ones too
 	generation uint64         // of the position; rises with each completed handshake and each rewind
