@@ -101,6 +101,60 @@ func TestDeadLetterThatFailsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// Receivers that wait while a dead-letter handler is at work are told of what it
+// has not taken when that is due again, also when the one that counted on it is
+// gone.
+func TestWaitersHearOfADeadLetterThatWasNotTaken(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		t.Run(fmt.Sprint("leaves=", leaves), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fail := make(chan struct{})
+				v := newVisible(t, VisibilityConfig{Visibility: time.Second, MaxReceives: 1, DeadLetter: func(context.Context, Container) error {
+					<-fail
+					return errBoom
+				}})
+				v.put("bad")
+				first := v.receiver()
+				v.read(first, 1)
+				v.shutdown(first)
+				r := v.receiver()
+				read := make(chan error, 1)
+				go func() { // ends when fail is closed
+					_, err := r.Read(t.Context(), 1)
+					read <- err
+				}()
+				synctest.Wait()
+				q := v.queue.queues[0]
+				one, leave := context.WithCancel(t.Context())
+				other, end := context.WithTimeout(t.Context(), time.Minute)
+				defer end()
+				heard := [2]chan error{make(chan error, 1), make(chan error, 1)}
+				for i, ctx := range []context.Context{one, other} {
+					go func() { heard[i] <- q.wait(ctx) }() // ends with its context, or when the message is ready
+					synctest.Wait()
+				}
+				close(fail)
+				if err := <-read; !errors.Is(err, errBoom) {
+					t.Errorf("read: %v", err)
+				}
+				synctest.Wait()
+				if leaves {
+					leave()
+				}
+				if err := <-heard[1]; err != nil {
+					t.Errorf("the one that stays: %v", err)
+				}
+				synctest.Wait()
+				leave()
+				if err := <-heard[0]; (err != nil) != leaves {
+					t.Errorf("the one that leaves, %t: %v", leaves, err)
+				}
+				v.shutdown(r)
+			})
+		})
+	}
+}
+
 func TestContainerThatNeverFitsIsTooLarge(t *testing.T) {
 	v := newVisible(t, VisibilityConfig{Capacity: 2})
 	if err := v.adapter.Enqueue(t.Context(), boxOf("s", 0, "1", "2", "3")); !errors.Is(err, penstock.ErrTooLarge) || errors.Is(err, penstock.ErrFull) {

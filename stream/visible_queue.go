@@ -192,6 +192,7 @@ func (q *visibleQueue) kept(receipt uint64, now time.Time) {
 	defer q.mu.Unlock()
 	if m := q.hidden[receipt]; m != nil {
 		q.keep(m, now)
+		q.tell() // who waits has not counted on it
 	}
 }
 
@@ -231,6 +232,7 @@ func (q *visibleQueue) wait(ctx context.Context) error {
 		}
 		q.mu.Unlock()
 		if err := penstock.ContextError(ctx); err != nil {
+			q.tell() // another one waits for what is due
 			return err
 		}
 		if ready {
@@ -245,7 +247,6 @@ func (q *visibleQueue) wait(ctx context.Context) error {
 		case <-q.news:
 		case <-expiry:
 		case <-ctx.Done():
-			return penstock.ContextError(ctx)
 		}
 	}
 }

@@ -43,13 +43,27 @@ func (f *far) Deliver(ctx context.Context, d *stream.Delivery) (a stream.Answer,
 		if a, err = f.Owner.Deliver(ctx, d); err != nil {
 			return err
 		}
-		f.delivered.Add(int64(len(d.Items) - len(a.Failed)))
+		f.delivered.Add(int64(settled(d, &a)))
 		if len(a.Failed) > 0 {
 			return a.Failed[0].Err
 		}
 		return nil
 	})
 	return a, err
+}
+
+// settled returns how many items an answer has settled: with one that rewinds,
+// those that its consumer says that it has.
+func settled(d *stream.Delivery, a *stream.Answer) (n int) {
+	switch a.Rewind.Kind {
+	case stream.PositionNone:
+		return len(d.Items) - len(a.Failed)
+	case stream.PositionResume:
+		for n < len(d.Items) && d.Items[n].Token.Compare(a.Rewind.Token) <= 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // hangUpTimeout is how long the requests of a connection have to end.

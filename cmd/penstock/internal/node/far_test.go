@@ -187,6 +187,29 @@ func TestLargeEventsFitTheConnection(t *testing.T) {
 	}
 }
 
+// An answer that rewinds settles only what its consumer has: the rest comes again,
+// and would be counted twice.
+func TestRewindSettlesWhatItsConsumerHas(t *testing.T) {
+	d := &stream.Delivery{}
+	for i := range uint64(4) {
+		d.Items = append(d.Items, stream.Item{Token: penstock.Token{Lo: i + 1}})
+	}
+	for _, c := range []struct {
+		answer stream.Answer
+		want   int
+	}{
+		{stream.Answer{}, 4},
+		{stream.Answer{Failed: []stream.ItemFailure{{Index: 1}}}, 3},
+		{stream.Answer{Rewind: stream.Position{Kind: stream.PositionAt, Token: penstock.Token{Lo: 2}}}, 0},
+		{stream.Answer{Rewind: stream.Position{Kind: stream.PositionResume, Token: penstock.Token{Lo: 2}}}, 2},
+		{stream.Answer{Rewind: stream.Position{Kind: stream.PositionResume, Token: penstock.Token{Lo: 9}}}, 4},
+	} {
+		if got := settled(d, &c.answer); got != c.want {
+			t.Errorf("%+v settles %d items, want %d", c.answer, got, c.want)
+		}
+	}
+}
+
 // Events go to nobody who does not know the secret of the run.
 func TestStreamsAreForTheDriverOnly(t *testing.T) {
 	t.Parallel()
