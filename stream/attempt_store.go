@@ -87,9 +87,8 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 	}
 	e := d.sub.stored
 	events := d.offered()
-	e.begin(events)
+	put := e.begin(events)
 	d.store(ctx, e)
-	first, end := events[0].first, events[len(events)-1].end
 	returned := false
 	defer func() {
 		for i := range events {
@@ -97,13 +96,13 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 		}
 		switch {
 		case !returned: // it panicked: that is an answer
-			e.settle(first, end, events)
+			e.settle(put, events)
 		case err == nil && answer.Rewind.Kind != PositionNone, err != nil && errors.Is(sound(d.where(), err), ErrAway):
 			// No attempt: what was held before is held again.
 		case err == nil:
-			e.settle(first, end, d.failedOf(answer))
+			e.settle(put, d.failedOf(answer))
 		default:
-			e.settle(first, end, events)
+			e.settle(put, events)
 		}
 		if ctx.Err() != nil { // a drain was cut; the answer is one all the same
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateStore)
@@ -130,7 +129,7 @@ func (d *delivery) offered() []tried {
 		return []tried{x}
 	}
 	var out []tried
-	for x := range ranges(d.offer.Items) {
+	for x := range ranges(d.offer.Items, d.containers) {
 		x.open = true
 		out = append(out, x)
 	}
@@ -157,7 +156,7 @@ func (d *delivery) failedOf(answer Answer) (out []tried) {
 			}
 		}
 	}
-	for x := range ranges(failed) {
+	for x := range ranges(failed, d.containers) {
 		out = append(out, x)
 	}
 	return out

@@ -151,7 +151,7 @@ func (r *run) remember(d *delivery, items []Item) {
 	if !d.made {
 		return
 	}
-	for x := range ranges(items) {
+	for x := range ranges(items, d.containers) {
 		if !r.note(d.sub, x) {
 			r.log.Warn("too many events fail at once; attempts count anew when these are offered from the start", r.about(d.sub, "ranges", r.ledger.size)...)
 			return
@@ -159,13 +159,20 @@ func (r *run) remember(d *delivery, items []Item) {
 	}
 }
 
-// ranges returns those of items that follow each other and have had as many
-// attempts, unless the queue knows of all of these.
-func ranges(items []Item) iter.Seq[tried] {
+// ranges returns those of items, which are of a group of containers, that follow
+// each other and have had as many attempts, unless the queue knows of all of these.
+func ranges(items []Item, group []Container) iter.Seq[tried] {
 	return func(yield func(tried) bool) {
 		for from, to := 0, 0; from < len(items); from = to {
 			it := &items[from]
-			for to = from + 1; to < len(items) && items[to].Attempt == it.Attempt && items[to].follows(&items[to-1]); to++ {
+			for to = from + 1; to < len(items) && items[to].Attempt == it.Attempt; to++ {
+				before := &items[to-1]
+				for len(group) > 0 && &group[0] != before.From {
+					group = group[1:]
+				}
+				if !items[to].follows(before, group) {
+					break
+				}
 			}
 			if it.Attempt > it.From.Attempts && !yield(tried{first: it.Token, end: after(items[to-1].Token), n: it.Attempt}) {
 				return
@@ -174,13 +181,13 @@ func ranges(items []Item) iter.Seq[tried] {
 	}
 }
 
-// follows reports whether no event that was offered with them lies between the
-// two.
-func (it *Item) follows(before *Item) bool {
+// follows reports whether no event lies between the two, of a group from the
+// container of the earlier one on.
+func (it *Item) follows(before *Item, group []Container) bool {
 	if it.From == before.From {
 		return it.Index == before.Index+1
 	}
-	return it.Index == 0 && before.Index == before.From.Events.Len()-1
+	return it.Index == 0 && before.Index == before.From.Events.Len()-1 && len(group) > 1 && it.From == &group[1]
 }
 
 func (r *run) note(sub *subscription, x tried) (ok bool) {

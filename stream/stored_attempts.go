@@ -32,50 +32,81 @@ type entries struct {
 
 // begin plans an attempt at events, which are ordered. What is known of an
 // earlier one goes with it, unless a process ended during that.
-func (e *entries) begin(events []tried) {
-	first, end := events[0].first, events[len(events)-1].end
+// It returns the ranges that it is stored in.
+func (e *entries) begin(events []tried) (put []tried) {
+	first := events[0].first
 	e.next.list = append(e.next.list[:0], e.held...)
 	e.next.list = slices.DeleteFunc(e.next.list, func(o tried) bool { return !o.open && o.end.Compare(first) <= 0 })
-	e.replace(first, end, events)
+	return e.replace(events, events)
 }
 
-// settle plans what an answer has left of the events in [first, end).
-func (e *entries) settle(first, end penstock.Token, left []tried) {
+// settle plans what an answer has left of the attempt that is stored in put. What
+// is held of events between these stays: they were not offered.
+func (e *entries) settle(put, left []tried) {
 	e.next.list = append(e.next.list[:0], e.held...)
-	e.replace(first, end, left)
+	e.replace(put, left)
 }
 
-// replace puts events in the place of all those in [first, end).
-func (e *entries) replace(first, end penstock.Token, events []tried) {
+// replace takes out ranges, puts others in, and returns what it has put in: all
+// of it is in order. There is always something else that makes room.
+func (e *entries) replace(out, in []tried) (put []tried) {
 	t := &e.next
-	t.cut(first, end)
-	if len(events) > 0 {
-		at, _ := t.between(first, end)
-		t.list = slices.Insert(t.list, at, fewer(events)...)
+	for _, x := range out {
+		t.cut(x.first, x.end)
+	}
+	put = t.fewer(in)
+	for _, x := range put {
+		t.cut(x.first, x.end)
+		at, _ := t.between(x.first, x.end)
+		t.list = slices.Insert(t.list, at, x)
 	}
 	for len(t.list) > entriesMax {
-		t.list = slices.Delete(t.list, t.least(first, end), t.least(first, end)+1)
+		at := t.least(put)
+		t.list = slices.Delete(t.list, at, at+1)
 	}
+	return put
 }
 
-// fewer makes one range of too many.
-func fewer(events []tried) []tried {
+// fewer makes few ranges of too many: one between any two held ones during which
+// a process ended, or one of all when those are too many, too.
+func (t *tries) fewer(events []tried) (few []tried) {
 	if len(events) <= offeredMax {
 		return events
 	}
-	all := tried{first: events[0].first, end: events[len(events)-1].end}
 	for _, x := range events {
-		all.n, all.open = max(all.n, x.n), all.open || x.open
+		if n := len(few); n > 0 && !t.openIn(few[n-1].end, x.first) {
+			few[n-1] = few[n-1].with(x)
+		} else {
+			few = append(few, x)
+		}
 	}
-	return []tried{all}
+	if len(few) > offeredMax {
+		for _, x := range few[1:] {
+			few[0] = few[0].with(x)
+		}
+		few = few[:1]
+	}
+	return few
 }
 
-// least returns the place of the range outside of [first, end) that says the
-// least: answered before unanswered, few attempts before many, early before late.
-func (t *tries) least(first, end penstock.Token) int {
+// openIn reports whether a process has ended during an attempt at events in
+// [first, end).
+func (t *tries) openIn(first, end penstock.Token) bool {
+	from, to := t.between(first, end)
+	return slices.ContainsFunc(t.list[from:to], func(o tried) bool { return o.open })
+}
+
+// with is one range of two, and of what lies between.
+func (o tried) with(x tried) tried {
+	return tried{first: o.first, end: x.end, n: max(o.n, x.n), open: o.open || x.open}
+}
+
+// least returns the place of the range that says the least and is none of put:
+// answered before unanswered, few attempts before many, early before late.
+func (t *tries) least(put []tried) int {
 	at := -1
 	for i, o := range t.list {
-		if o.end.Compare(first) > 0 && o.first.Compare(end) < 0 {
+		if slices.Contains(put, o) {
 			continue
 		}
 		if at < 0 || !o.open && t.list[at].open || o.open == t.list[at].open && o.n < t.list[at].n {
@@ -115,7 +146,8 @@ func (e *entries) loaded(list []tried) {
 	e.held, e.next.list = slices.Clone(list), nil
 	byNumber := slices.SortedStableFunc(slices.Values(list), func(a, b tried) int { return cmp.Compare(a.n, b.n) })
 	for _, x := range byNumber {
-		e.replace(x.first, x.end, []tried{x})
+		one := []tried{x}
+		e.replace(one, one)
 	}
 }
 

@@ -80,9 +80,17 @@ func TestEntriesOutliveAnEndBetweenTwoWrites(t *testing.T) {
 					continue
 				}
 				e.begin(events)
+				for _, x := range e.held {
+					offered := slices.ContainsFunc(events, func(o tried) bool { return o.first.Compare(x.end) < 0 && x.first.Compare(o.end) < 0 })
+					room := len(e.held)+len(events) <= entriesMax && len(events) <= offeredMax
+					if x.open && !offered && room && !slices.Contains(e.next.list, x) {
+						t.Fatalf("lost %v, which is not offered: offered %v, held %v, planned %v", x, events, e.held, e.next.list)
+					}
+				}
 				pruned = true
 			case 1:
-				e.settle(penstock.Token{Index: from}, penstock.Token{Index: to}, part("failed", from, to, false))
+				put := []tried{{first: penstock.Token{Index: from}, end: penstock.Token{Index: to}}}
+				e.settle(put, part("failed", from, to, false))
 			default:
 				e.next.list = append(e.next.list[:0], e.held...)
 			}
