@@ -82,6 +82,59 @@ func TestTopicThatWasMovedWritesNothingWhereItWas(t *testing.T) {
 	}
 }
 
+// TestTopicThatWasMovedIsNotReadWhereItWas: segments and positions that were not open
+// were opened in the topic that stood in its place, and called damaged.
+func TestTopicThatWasMovedIsNotReadWhereItWas(t *testing.T) {
+	parent := t.TempDir()
+	fill := func(dir, what string) (*Log, []string) {
+		c := small(vfs.OS(), dir)
+		c.SegmentEvents = 4
+		l := openLog(t, c)
+		cursors, err := l.Cursors("stored", StartEarliest)
+		must(t, err)
+		var all []string
+		for i := range 10 {
+			all = append(all, fmt.Sprint(what, i))
+			mustAppend(t, l.Partition(0), all[i])
+		}
+		must(t, cursors[0].Store(9, nil, true))
+		must(t, l.Close())
+		return openLog(t, c), all
+	}
+	data, moved := filepath.Join(parent, "data"), filepath.Join(parent, "moved")
+	first, mine := fill(data, "first ")
+	must(t, os.Rename(data, moved))
+	second, others := fill(data, "second ")
+	p := first.Partition(0)
+
+	_, err := readAll(p, 0)
+	wantErr(t, err, vfs.ErrMoved)
+	_, err = first.Cursors("stored", StartEarliest)
+	wantErr(t, err, vfs.ErrMoved)
+	wantErr(t, p.Trim(8), vfs.ErrMoved) // makes the stored position durable first
+	files := first.Files()
+	_, err = files.List(first.dir)
+	wantErr(t, err, vfs.ErrMoved)
+	_, err = files.Stat(filepath.Join(first.dir, topicName))
+	wantErr(t, err, vfs.ErrMoved)
+	_, err = files.Lock(filepath.Join(first.dir, "LOCK2"), "")
+	wantErr(t, err, vfs.ErrMoved)
+	wantRecords(t, second.Partition(0), 0, others...)
+	must(t, second.Close())
+
+	must(t, os.Rename(data, filepath.Join(parent, "second")))
+	must(t, os.Rename(moved, data)) // it is back
+	wantRecords(t, p, 0, mine...)
+	cursors, err := first.Cursors("stored", StartEarliest)
+	must(t, err)
+	if at := cursors[0].Committed(); at != 9 {
+		t.Errorf("the position is %d, want 9", at)
+	}
+	must(t, p.Trim(8))
+	wantRecords(t, p, 8, mine[8:]...)
+	must(t, first.Close())
+}
+
 // list returns the names in a directory, without that of a segment that is being
 // prepared.
 func list(t *testing.T, dir string) string {
