@@ -54,7 +54,7 @@ type GroupConfig struct {
 	// AutoCommit commits a batch before the application sees it: at the pull,
 	// or before Run calls the handler. Delivery is then at most once: an event
 	// that fails is logged and does not come again, so Retry and ParkAfter are
-	// refused.
+	// not used.
 	AutoCommit bool
 	// Start says where the group begins: Earliest, the default, or Latest.
 	Start Start
