@@ -39,6 +39,7 @@ type delivery struct {
 	err      error
 	failed   []Item // of items: the failure handler is asked about them
 	untried  int    // the last of items were not tried by the last attempt: so many
+	trying   bool   // a worker makes an attempt
 	granted  bool   // it wants one more attempt, whatever their number
 	suspect  bool   // a process ended during the last one
 
@@ -202,7 +203,7 @@ func (r *run) tryDeliver(d *delivery) {
 	}
 	d.attempts++
 	d.known = d.sub.known
-	d.sub.offered, d.sub.fresh = d.last(), true
+	d.sub.offered, d.sub.fresh, d.trying = d.last(), true, true
 	r.start(d)
 }
 
@@ -237,7 +238,7 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 }
 
 func (d *delivery) done(r *run, err error) {
-	d.sub.known = d.known
+	d.sub.known, d.trying = d.known, false
 	d.accept(err)
 	if d.unattended && d.current() {
 		r.stats.Unattended += uint64(d.events())

@@ -264,21 +264,14 @@ func (r *run) initReceiver() {
 	var tried map[triedKey]*entries
 	var forgot error // of the stored attempts: they count anew, and nothing waits for that
 	r.spawn("receiver", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
-		defer cancel()
-		if err := r.receiver.Init(ctx); err != nil {
-			return fmt.Errorf("init: %w", err)
-		}
 		var err error
-		if r.marks != nil {
-			if pos, ok, err = r.marks.Load(ctx); err != nil {
-				return fmt.Errorf("load checkpoint: %w", err)
-			}
+		pos, ok, err = r.openReceiver(ctx)
+		if r.attempts != nil { // whatever has failed: reading goes on
+			ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
+			defer cancel()
+			tried, forgot = r.storedAttempts(ctx, pos, ok && err == nil)
 		}
-		if r.attempts != nil {
-			tried, forgot = r.storedAttempts(ctx, pos, ok)
-		}
-		return nil
+		return err
 	}, func(err error) {
 		defer r.latch.leave()
 		r.initDone, r.initErr, r.withReceiver = true, err, false
@@ -292,11 +285,11 @@ func (r *run) initReceiver() {
 			r.loaded = true
 			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
 		}
+		if forgot != nil {
+			r.log.Warn("stored attempts not loaded; their events count anew", r.fields("err", forgot)...)
+		}
+		r.loadAttempts(tried)
 		if err == nil {
-			if forgot != nil {
-				r.log.Warn("stored attempts not loaded; their events count anew", r.fields("err", forgot)...)
-			}
-			r.loadAttempts(tried)
 			r.tell(ReceiverOpened, Diagnostic{})
 		}
 		if r.pumping.active {
@@ -305,6 +298,21 @@ func (r *run) initReceiver() {
 			r.startPump(nil) // polls are spread, wake-ups need not be
 		}
 	})
+}
+
+// openReceiver is what of it runs on a worker.
+func (r *run) openReceiver(ctx context.Context) (pos penstock.Token, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
+	defer cancel()
+	if err = r.receiver.Init(ctx); err != nil {
+		return pos, false, fmt.Errorf("init: %w", err)
+	}
+	if r.marks != nil {
+		if pos, ok, err = r.marks.Load(ctx); err != nil {
+			return pos, false, fmt.Errorf("load checkpoint: %w", err)
+		}
+	}
+	return pos, ok, nil
 }
 
 func (r *run) raiseFloor(t penstock.Token) {

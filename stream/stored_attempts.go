@@ -212,7 +212,7 @@ func (r *run) storedOf(rec *SubscriptionRecord) *entries {
 // keepStored keeps it for the next attachment, unless an attempt is under way:
 // then it is forgotten here, and stays in the store.
 func (r *run) keepStored(sub *subscription) {
-	if e := sub.stored; e != nil && len(e.held) > 0 && sub.inFlight == nil {
+	if e := sub.stored; e != nil && len(e.held) > 0 && (sub.inFlight == nil || !sub.inFlight.trying) {
 		if r.stored == nil {
 			r.stored = map[triedKey]*entries{}
 		}
