@@ -311,6 +311,7 @@ func (c *Consumer[T]) startOver(i int, cur *cursor[T]) {
 // end, which was read after the partition's bit was taken.
 func (c *Consumer[T]) refill(i int, cur *cursor[T], end penstock.Offset, least int) error {
 	if err := cur.refill(end, least, false); err != nil {
+		c.mark(i) // its window is gone, and what it held is not
 		return err
 	}
 	if cur.limit >= end && !cur.endsInDamage() {

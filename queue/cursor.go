@@ -203,10 +203,11 @@ func (c *cursor[T]) least(end penstock.Offset, max int) int {
 
 // refill gets the next window, of at least so many events if they are below end,
 // which is not before read. Afterwards take gives something unless nothing is
-// readable.
+// readable; after an error there is none.
 func (c *cursor[T]) refill(end penstock.Offset, least int, lasting bool) error {
 	w, err := c.source.fill(c.read, end, least, lasting)
-	if err != nil {
+	if err != nil { // what the window held may be overwritten, or emptied
+		c.win, c.limit, c.runsUntil, c.smooth = window[T]{First: c.read}, c.read, 0, 0
 		return fmt.Errorf("topic %q partition %d: %w", c.topic.config.Name, c.part.index, err)
 	}
 	c.win, c.limit, c.runsUntil, c.smooth = w, w.end(), 0, 0
