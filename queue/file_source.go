@@ -94,13 +94,15 @@ type filling[T any] struct {
 }
 
 // more returns how many events are still to be decoded: what was asked for, and
-// then as many as are taken to fit.
+// then as many times that as are taken to fit. A window that ends inside a pull
+// costs a seek back, and what is behind its last whole pull is decoded again.
 func (f *filling[T]) more() int {
 	n := len(f.w.Values)
 	if n == 0 || n < f.least {
 		return f.least - n
 	}
-	return min(fillMin-n, (fillBytes-f.bytes)/(f.bytes/n+1))
+	fit := n + min(fillMin-n, (fillBytes-f.bytes)/(f.bytes/n+1))
+	return max(fit/f.least*f.least, (n+f.least-1)/f.least*f.least) - n
 }
 
 func (f *filling[T]) run() error {
@@ -118,8 +120,10 @@ func (f *filling[T]) run() error {
 		if n := len(f.w.Values) - before; n > 0 {
 			f.stamp(n, rec.Time)
 		}
-		if err != nil {
-			return newUndecodable(rec, len(f.w.Values)-before, err)
+		if n := len(f.w.Values) - before; err != nil {
+			return newUndecodable(rec, n, err)
+		} else if n < rec.N {
+			return nil // the reader is ahead; the next fill finds the frame at hand
 		}
 	}
 	return nil
@@ -135,14 +139,21 @@ func (f *filling[T]) stamp(n int, unixNano int64) {
 }
 
 // decode appends the records' events to the window. It stops at the first
-// that cannot be decoded, and leaves that one out.
+// that cannot be decoded, and leaves that one out; and at the end of a pull
+// once the window is full, for those that follow may be larger than was taken.
 func (f *filling[T]) decode(rec segfile.Records) (err error) {
 	e := f.source.engine
 	good := len(f.w.Values)
-	defer func() { f.w.Values = f.w.Values[:good] }()
+	defer func() {
+		clear(f.w.Values[good:])
+		f.w.Values = f.w.Values[:good]
+	}()
 	defer e.caught(&err)
 	enveloped := rec.Enveloped()
 	for i := range rec.N {
+		if f.bytes >= fillBytes && good >= f.least && good%f.least == 0 {
+			return nil
+		}
 		payload := rec.At(i)
 		f.bytes += len(payload)
 		var m penstock.Meta
