@@ -56,7 +56,8 @@ const (
 type Config[T any] struct {
 	// Name of the topic. Required; not blank. On disk it is the name of a
 	// directory, in which bytes other than a-z, 0-9, '.', '_' and '-' take three
-	// bytes of 240 (segfile.EscapeName).
+	// bytes of 240, and so do a dot that begins or ends it and the first letter of
+	// the name of a device (segfile.EscapeName).
 	Name string
 	// Partitions is how many independent runs the topic has; default 1, at
 	// most 65,536. Order is kept inside a partition only.

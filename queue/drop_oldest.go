@@ -84,10 +84,7 @@ func (e *fileEngine[T]) dropFor(n int, bytes penstock.Bytes) bool {
 		size = max(bytes-freeBytes, c.CapacityBytes/dropPart)
 	}
 	if events == 0 && size == 0 {
-		if e.topic.budget.Waiting() == 0 {
-			return true // a commit has made room since
-		}
-		events, size = 1, c.CapacityBytes/dropPart // it is there, and goes to those who are in line before
+		return true // a commit has made room since
 	}
 	return e.dropTo(func(p *partition[T], from penstock.Offset) penstock.Offset {
 		to := from + penstock.Offset(events)

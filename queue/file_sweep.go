@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"io/fs"
 	"sync/atomic"
 
 	"github.com/penstock/penstock"
@@ -18,7 +19,7 @@ type filePartition[T any] struct {
 
 // stay is why consumed segments stay on disk, as it was told last.
 type stay struct {
-	why   string
+	why   string        // the cause alone: how many files stay, and which was tried last, changes
 	tries atomic.Uint64 // in vain since
 }
 
@@ -37,12 +38,24 @@ func (p *filePartition[T]) sweep(low penstock.Offset) {
 		if p.stay.CompareAndSwap(was, nil) {
 			p.topic.logger.Info("consumed segments are deleted again", "partition", p.log.ID(), "below", uint64(low), "tries", was.tries.Load())
 		}
-	case was != nil && was.why == err.Error():
+	case was != nil && was.why == cause(err):
 		was.tries.Add(1)
 	default:
-		p.stay.Store(&stay{why: err.Error()})
+		now := &stay{why: cause(err)}
+		if was != nil {
+			now.tries.Store(was.tries.Load() + 1)
+		}
+		p.stay.Store(now)
 		p.topic.logger.Warn("consumed segments stay on disk", "partition", p.log.ID(), "below", uint64(low), "err", err)
 	}
+}
+
+// cause returns why a file could not be deleted, without its name.
+func cause(err error) string {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Op + ": " + p.Err.Error()
+	}
+	return err.Error()
 }
 
 // retain keeps what is consumed and within the topic's limits: the low-water

@@ -176,11 +176,11 @@ func (p *Partition) taken(name string) {
 	p.log.disk.give(size)
 }
 
-// removeGarbage removes files that lie below the log start.
+// removeGarbage removes files that lie below the log start. It needs the baton,
+// as whoever else changes garbage.
 func (p *Partition) removeGarbage() error {
 	p.mu.Lock()
-	names := p.garbage
-	p.garbage = nil
+	names := slices.Clone(p.garbage) // which stay there: a Trim meanwhile has something to wait for
 	p.mu.Unlock()
 	var left []string
 	var failed error
@@ -201,11 +201,11 @@ func (p *Partition) removeGarbage() error {
 			failed = err
 		}
 	}
+	p.mu.Lock()
+	p.garbage = left
+	p.mu.Unlock()
 	if failed == nil {
 		return nil
 	}
-	p.mu.Lock()
-	p.garbage = append(p.garbage, left...)
-	p.mu.Unlock()
 	return fmt.Errorf("trim partition %d: %d files stay and are tried again: %w", p.id, len(left), failed)
 }
