@@ -206,7 +206,7 @@ func partitionName(id int) string { return fmt.Sprintf("p%05d", id) }
 
 func parsePartitionName(name string) (id int, ok bool) {
 	id, err := strconv.Atoi(strings.TrimPrefix(name, "p"))
-	return id, err == nil && partitionName(id) == name
+	return id, err == nil && id >= 0 && partitionName(id) == name
 }
 
 func (l *Log) createPartition(id int, o owner) error {
