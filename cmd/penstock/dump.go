@@ -61,8 +61,8 @@ var errEnough = errors.New("enough")
 // Run prints.
 func (c *dumpCmd) Run(e *env) (err error) {
 	defer func() { err = c.told(err) }()
-	if c.To > 0 && c.To <= c.From {
-		return &failure{code: exitUsage, what: fmt.Sprintf("--to %d is not above --from %d", c.To, c.From), fix: "--to is the offset behind the last event that is printed"}
+	if c.To > 0 && c.To < c.From {
+		return &failure{code: exitUsage, what: fmt.Sprintf("--to %d is below --from %d", c.To, c.From), fix: "--to is the offset behind the last event that is printed"}
 	}
 	out := bufio.NewWriter(e.stdout)
 	printed := uint64(0)
