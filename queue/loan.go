@@ -13,13 +13,18 @@ import (
 // abandoned when the cursor is collected as garbage: the owner may have kept
 // the values of its batch and nothing else (ADR 0027).
 type loan struct {
-	open        func() // nil, or keeps what the hold kept as it is
-	giveBack    func() // ends open
-	abandon     func() // ends open; what was kept is still looked at
-	closeSource func() // nil, or gives back what the source holds
+	log         lender // of a topic in memory; nil on disk
+	closeSource func() // on disk gives back what the source holds; nil in memory
 
 	mu    sync.Mutex
 	state loanState
+}
+
+// lender is the part of a log that loans use.
+type lender interface {
+	Lend()    // keeps what the hold kept as it is
+	Return()  // ends that
+	Abandon() // ends that; what was kept is still looked at
 }
 
 type loanState uint8
@@ -39,18 +44,18 @@ func (l *loan) lend() {
 		return
 	}
 	l.state = lent
-	if l.open != nil {
-		l.open()
+	if l.log != nil {
+		l.log.Lend()
 	}
 }
 
 // end says that the owner looks at nothing any more.
-func (l *loan) end() { l.endBy(l.giveBack) }
+func (l *loan) end() { l.endBy(lender.Return) }
 
 // forget says that the owner is gone.
-func (l *loan) forget() { l.endBy(l.abandon) }
+func (l *loan) forget() { l.endBy(lender.Abandon) }
 
-func (l *loan) endBy(how func()) {
+func (l *loan) endBy(how func(lender)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wasLent := l.state == lent
@@ -58,8 +63,8 @@ func (l *loan) endBy(how func()) {
 		return
 	}
 	l.state = ended
-	if wasLent && how != nil {
-		how()
+	if wasLent && l.log != nil {
+		how(l.log)
 	}
 	if l.closeSource != nil {
 		l.closeSource()
@@ -74,13 +79,18 @@ func newLoan[T any](p *partition[T], s source[T]) *loan {
 	if p.log == nil {
 		return &loan{closeSource: s.close}
 	}
-	log := weak.Make(p.log)
-	tell := func(what func(*seglog.Log[T])) func() {
-		return func() {
-			if l := log.Value(); l != nil {
-				what(l)
-			}
-		}
+	return &loan{log: weakLog[T]{weak.Make(p.log)}}
+}
+
+// weakLog is a log that it does not keep alive.
+type weakLog[T any] struct{ log weak.Pointer[seglog.Log[T]] }
+
+func (w weakLog[T]) Lend()    { w.tell((*seglog.Log[T]).Lend) }
+func (w weakLog[T]) Return()  { w.tell((*seglog.Log[T]).Return) }
+func (w weakLog[T]) Abandon() { w.tell((*seglog.Log[T]).Abandon) }
+
+func (w weakLog[T]) tell(what func(*seglog.Log[T])) {
+	if l := w.log.Value(); l != nil {
+		what(l)
 	}
-	return &loan{open: tell((*seglog.Log[T]).Lend), giveBack: tell((*seglog.Log[T]).Return), abandon: tell((*seglog.Log[T]).Abandon)}
 }
