@@ -644,7 +644,8 @@ func TestBadArgumentsLeaveNothingBehind(t *testing.T) {
 			panics(fmt.Sprintf("Consumer(%d)", i), func() { g.Consumer(i) })
 		}
 		for _, i := range []int{-1, 2, math.MinInt, math.MaxInt} {
-			panics(fmt.Sprintf("Reader(%d)", i), func() { _, _ = g.Reader(i) })
+			_, err := g.Reader(i)
+			wantErr(t, err, penstock.ErrInvalid)
 		}
 		panics("Commit of no batch", func() { _ = queue.Batch[int]{}.Commit() })
 		produce(t, topic, 1, 2)
