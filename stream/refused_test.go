@@ -207,6 +207,9 @@ func TestRefusedBehindAStuckContainerStopReading(t *testing.T) {
 		g := newRig(t, func(g *rig, c *agentConfig) { c.deadLetter = g.deadLetter })
 		seq := uint64(1)
 		g.script = func(int, int) ([]Container, error) {
+			if seq > 3000 { // without a bound this would not end
+				return nil, nil
+			}
 			out := make([]Container, 100)
 			for i := range out {
 				seq++
