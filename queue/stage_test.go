@@ -101,7 +101,7 @@ func TestSourceDeliversAgainWhatWasNotSettled(t *testing.T) {
 		var got arrivals
 		first := startGraph(t, g.Source("source"), queue.Settle("sink", func(_ context.Context, in []queue.Message[int]) error {
 			got.add(in)
-			if in[0].Value == 15 {
+			if slices.ContainsFunc(in, func(m queue.Message[int]) bool { return m.Value == 15 }) {
 				return errSink
 			}
 			return nil
@@ -109,7 +109,8 @@ func TestSourceDeliversAgainWhatWasNotSettled(t *testing.T) {
 		if err := first.Wait(); !errors.Is(err, errSink) {
 			t.Errorf("Wait returned %v", err)
 		}
-		if vs := got.sorted(); !slices.Equal(vs, seq(0, 20)) {
+		// How many come with the 15th in one call is a matter of time: at most five.
+		if vs := got.sorted(); len(vs) < 16 || !slices.Equal(vs, seq(0, min(len(vs), 20))) {
 			t.Errorf("first got %v", vs)
 		}
 		if n := lag(g); n != 15 { // the first ten were settled as a whole
