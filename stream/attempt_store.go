@@ -28,8 +28,8 @@ type Attempt struct {
 // ends the process each time is counted: with Config.MaxAttempts it is given up.
 //
 // A subscription has an entry for what it is being offered, and one for each range
-// of events during which a process has ended, in all at most 16, and 24 while they
-// change. An agent removes each of them: when its events are settled, or at the
+// of events during which a process has ended, in all at most 16, and 32 while they
+// change and when the process has ended within that. An agent removes each of them: when its events are settled, or at the
 // start of a run when the checkpoint has passed them. Package penstocktest has a
 // suite for implementations.
 //

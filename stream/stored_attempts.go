@@ -14,6 +14,10 @@ const (
 	entriesMax = 16
 	// offeredMax bounds those that one attempt is stored in.
 	offeredMax = 8
+	// loadedMax bounds those that are held of what a store returns: an end of the
+	// process within a change leaves what was held before beside what was new, and
+	// each range of an attempt may lie within one of these.
+	loadedMax = entriesMax + 2*offeredMax
 )
 
 // entries are what the store holds of one subscription, as the agent knows it:
@@ -24,7 +28,7 @@ const (
 // turn of the run.
 //
 // Invariants: held is ordered by token, its ranges do not overlap, and there are
-// at most entriesMax.
+// at most entriesMax, or loadedMax until the first change.
 type entries struct {
 	held []tried
 	next tries // what is to be held; its memory is used again
@@ -37,19 +41,20 @@ func (e *entries) begin(events []tried) (put []tried) {
 	first := events[0].first
 	e.next.list = append(e.next.list[:0], e.held...)
 	e.next.list = slices.DeleteFunc(e.next.list, func(o tried) bool { return !o.open && o.end.Compare(first) <= 0 })
-	return e.replace(events, events)
+	return e.replace(events, events, entriesMax)
 }
 
 // settle plans what an answer has left of the attempt that is stored in put. What
 // is held of events between these stays: they were not offered.
 func (e *entries) settle(put, left []tried) {
 	e.next.list = append(e.next.list[:0], e.held...)
-	e.replace(put, left)
+	e.replace(put, left, entriesMax)
 }
 
 // replace takes out ranges, puts others in, and returns what it has put in: all
-// of it is in order. There is always something else that makes room.
-func (e *entries) replace(out, in []tried) (put []tried) {
+// of it is in order, and at most so many. There is always something else that makes
+// room.
+func (e *entries) replace(out, in []tried, most int) (put []tried) {
 	t := &e.next
 	for _, x := range out {
 		t.cut(x.first, x.end)
@@ -60,7 +65,7 @@ func (e *entries) replace(out, in []tried) (put []tried) {
 		at, _ := t.between(x.first, x.end)
 		t.list = slices.Insert(t.list, at, x)
 	}
-	for len(t.list) > entriesMax {
+	for len(t.list) > most {
 		at := t.least(put)
 		t.list = slices.Delete(t.list, at, at+1)
 	}
@@ -116,26 +121,32 @@ func (t *tries) least(put []tried) int {
 	return at
 }
 
-// write stores what was planned: what is new before what is old is removed, and
+// write stores what was planned: first what nothing takes the place of is removed,
+// which makes room; then what is new is written before what is old is removed, and
 // the later of two parts before the earlier, which has the name of the whole. So an
 // end of the process in between forgets nothing. Then next is what was held before.
 func (e *entries) write(ctx context.Context, store func(context.Context, tried) error) error {
 	var failed error
+	put := func(x tried) {
+		if err := store(ctx, x); err != nil {
+			failed = err
+		}
+	}
+	remove := func(replaced bool) {
+		for _, o := range e.held {
+			named := func(x tried) bool { return x.first == o.first }
+			if from, to := e.next.between(o.first, o.end); (from < to) == replaced && !slices.ContainsFunc(e.next.list, named) {
+				put(tried{first: o.first, end: o.end})
+			}
+		}
+	}
+	remove(false)
 	for _, x := range slices.Backward(e.next.list) {
 		if !slices.Contains(e.held, x) {
-			if err := store(ctx, x); err != nil {
-				failed = err
-			}
+			put(x)
 		}
 	}
-	for _, o := range e.held {
-		if !slices.ContainsFunc(e.next.list, func(x tried) bool { return x.first == o.first }) {
-			o.n, o.open = 0, false
-			if err := store(ctx, o); err != nil {
-				failed = err
-			}
-		}
-	}
+	remove(true)
 	e.held, e.next.list = e.next.list, e.held
 	return failed
 }
@@ -147,7 +158,7 @@ func (e *entries) loaded(list []tried) {
 	byNumber := slices.SortedStableFunc(slices.Values(list), func(a, b tried) int { return cmp.Compare(a.n, b.n) })
 	for _, x := range byNumber {
 		one := []tried{x}
-		e.replace(one, one)
+		e.replace(one, one, loadedMax)
 	}
 }
 

@@ -57,7 +57,7 @@ func numbers(list []tried) map[uint32]int {
 func TestEntriesOutliveAnEndBetweenTwoWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		disk := &diskOfTried{held: map[penstock.Token]tried{}}
-		e := &entries{}
+		e, most := &entries{}, entriesMax
 		part := func(label string, from, to uint32, open bool) (out []tried) {
 			for at := from; at < to; {
 				n := rapid.Uint32Range(1, to-at).Draw(t, label+" events")
@@ -80,9 +80,10 @@ func TestEntriesOutliveAnEndBetweenTwoWrites(t *testing.T) {
 					continue
 				}
 				e.begin(events)
+				most = entriesMax
 				for _, x := range e.held {
 					offered := slices.ContainsFunc(events, func(o tried) bool { return o.first.Compare(x.end) < 0 && x.first.Compare(o.end) < 0 })
-					room := len(e.held)+len(events) <= entriesMax && len(events) <= offeredMax
+					room := len(e.held)+2*len(events) <= entriesMax && len(events) <= offeredMax // one may make two of another
 					if x.open && !offered && room && !slices.Contains(e.next.list, x) {
 						t.Fatalf("lost %v, which is not offered: offered %v, held %v, planned %v", x, events, e.held, e.next.list)
 					}
@@ -91,13 +92,14 @@ func TestEntriesOutliveAnEndBetweenTwoWrites(t *testing.T) {
 			case 1:
 				put := []tried{{first: penstock.Token{Index: from}, end: penstock.Token{Index: to}}}
 				e.settle(put, part("failed", from, to, false))
+				most = entriesMax
 			default:
 				e.next.list = append(e.next.list[:0], e.held...)
 			}
 			after := numbers(e.next.list)
 			disk.left = rapid.IntRange(0, 6).Draw(t, "writes")
 			if err := e.write(t.Context(), disk.store); err != nil { // the next process
-				e = &entries{}
+				e, most = &entries{}, loadedMax
 				e.loaded(disk.list())
 				for i, n := range numbers(e.held) {
 					if n > max(before[i], after[i]) {
@@ -117,8 +119,8 @@ func TestEntriesOutliveAnEndBetweenTwoWrites(t *testing.T) {
 			} else if got := numbers(disk.list()); !pruned && fmt.Sprint(got) != fmt.Sprint(after) {
 				t.Fatalf("stored %v, want %v", got, after)
 			}
-			if len(e.held) > entriesMax || len(disk.held) != len(e.held) {
-				t.Fatalf("%d entries, %d in the store, at most %d", len(e.held), len(disk.held), entriesMax)
+			if len(e.held) > most || len(disk.held) != len(e.held) {
+				t.Fatalf("%d entries, %d in the store, at most %d", len(e.held), len(disk.held), most)
 			}
 			for i, x := range e.held {
 				if disk.held[x.first] != x || x.first.Compare(x.end) >= 0 || i > 0 && e.held[i-1].end.Compare(x.first) > 0 {
@@ -127,6 +129,82 @@ func TestEntriesOutliveAnEndBetweenTwoWrites(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a change leaves in the store when the process ends within it is more than
+// a subscription has entries; none of these makes room for the others when they are
+// loaded.
+func TestEntriesLeftByAnEndWithinAChangeAllCount(t *testing.T) {
+	at := func(i int) penstock.Token { return penstock.Token{Index: uint32(i)} }
+	one := func(first, end, n int) tried { return tried{at(first), at(end), n, false} }
+	full := func() (e *entries, disk *diskOfTried) {
+		e, disk = &entries{}, &diskOfTried{held: map[penstock.Token]tried{}}
+		for i := range entriesMax {
+			e.held = append(e.held, one(10*i, 10*i+5, 2))
+			disk.held[at(10*i)] = e.held[i]
+		}
+		return e, disk
+	}
+	for _, c := range []struct {
+		name   string
+		change func(e *entries)
+		lost   map[uint32]bool // by the change itself
+	}{
+		{"the front of one is settled", func(e *entries) { e.settle([]tried{one(50, 55, 2)}, []tried{one(53, 55, 2)}) }, map[uint32]bool{50: true, 51: true, 52: true}},
+		{"one more fails", func(e *entries) { e.settle([]tried{one(7, 8, 1)}, []tried{one(7, 8, 1)}) }, map[uint32]bool{0: true, 1: true, 2: true, 3: true, 4: true}},
+		{"eight fail within eight", func(e *entries) {
+			var put []tried
+			for i := range offeredMax {
+				put = append(put, one(10*i+2, 10*i+3, 3))
+			}
+			e.settle(put, put)
+		}, nil},
+	} {
+		for ends := 0; ; ends++ {
+			e, disk := full()
+			before := numbers(e.held)
+			c.change(e)
+			after := numbers(e.next.list)
+			disk.left = ends
+			err := e.write(t.Context(), disk.store)
+			next := &entries{}
+			next.loaded(disk.list())
+			got := numbers(next.next.list)
+			for i, n := range before {
+				if want := min(n, after[i]); got[i] < want {
+					t.Errorf("%s, and the process ends after %d writes: event %d has %d attempts, want %d", c.name, ends, i, got[i], want)
+				}
+				if c.lost != nil && (after[i] == 0) != c.lost[i] {
+					t.Errorf("%s: event %d has %d attempts after", c.name, i, after[i])
+				}
+			}
+			if len(next.next.list) > loadedMax {
+				t.Errorf("%s: %d entries, at most %d", c.name, len(next.next.list), loadedMax)
+			}
+			if err == nil {
+				break
+			}
+		}
+	}
+}
+
+// What makes room is removed before something is written, so that a store has no
+// more entries than it must.
+func TestEntriesMakeRoomBeforeTheyAreWritten(t *testing.T) {
+	at := func(i int) penstock.Token { return penstock.Token{Index: uint32(i)} }
+	e := &entries{}
+	for i := range entriesMax {
+		e.held = append(e.held, tried{at(i), at(i + 1), 1, false})
+	}
+	e.begin([]tried{{at(entriesMax - 1), at(entriesMax + 1), 2, true}})
+	var writes []string
+	if err := e.write(t.Context(), func(_ context.Context, x tried) error {
+		writes = append(writes, fmt.Sprintf("%d:%d", x.first.Index, x.n))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "writes", strings.Join(writes, " "), "0:0 1:0 2:0 3:0 4:0 5:0 6:0 7:0 8:0 9:0 10:0 11:0 12:0 13:0 14:0 15:2")
 }
 
 // A subscription has a bounded number of entries: those that say least make room,
