@@ -101,14 +101,14 @@ type Receiver interface {
 	// Read returns up to limit containers with rising tokens; a negative limit
 	// means no limit. It does not wait for data: no containers and no error
 	// mean that the queue is empty now. What it returns beside an error counts as
-	// read. Containers without events are skipped.
+	// read. Containers without events are given to nobody, and reported as delivered.
 	Read(ctx context.Context, limit int) ([]Container, error)
 	// Delivered reports containers that left the cache and that no
 	// subscription needs any more: the queue may acknowledge or delete them.
 	// Containers that a failed delivery passed are not among them. One that
 	// the cache refused, and that is a dead letter, is reported without its
-	// events, and may come before containers with lower tokens; all others
-	// come in the order of their tokens. An error is logged; the queue will
+	// events; it, and one that had none, may come before containers with lower
+	// tokens. All others come in the order of their tokens. An error is logged; the queue will
 	// deliver them again.
 	Delivered(ctx context.Context, done []Container) error
 	// Shutdown flushes what is left to flush, then closes the receiver. ctx

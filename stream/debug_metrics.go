@@ -56,7 +56,7 @@ var metrics = []metric{
 	queueCount("unattended_events_total", "counter", "Events passed over because nobody handled their subscription.", func(q *QueueStats) uint64 { return q.Unattended }),
 	queueCount("missed_places_total", "counter", "Times that a subscription's place was no longer in the cache.", func(q *QueueStats) uint64 { return q.Missed }),
 	queueCount("refused_containers_total", "counter", "Containers that the cache could never keep.", func(q *QueueStats) uint64 { return q.Refused }),
-	queueCount("empty_containers_total", "counter", "Containers without events, or without a stream, which nobody can be given.", func(q *QueueStats) uint64 { return q.Empty }),
+	queueCount("empty_containers_total", "counter", "Containers without events, or without a stream, which nobody can be given; the queue gets them back as delivered.", func(q *QueueStats) uint64 { return q.Empty }),
 	queueMetric("severity", "gauge", "0 fine, 1 notice, 2 warning, 3 alarm.", func(q *QueueStats) []debugpage.Value {
 		return debugpage.One(float64(q.Condition.Severity()))
 	}),

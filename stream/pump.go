@@ -277,7 +277,7 @@ func (r *run) take(got []Container) {
 		}
 		batch := p.backlog[:n]
 		p.backlog = p.backlog[n:]
-		if refused := r.add(batch); len(refused) > 0 {
+		if refused := r.accept(batch); len(refused) > 0 {
 			p.backlog = append(refused[:len(refused):len(refused)], p.backlog...)
 			return // the next turn, or the next poll, tries again
 		}
@@ -289,12 +289,6 @@ func (r *run) take(got []Container) {
 // refuses them it adds them one by one, so that one cannot keep the others out.
 // It returns those from the first one on that may be accepted later.
 func (r *run) add(batch []Container) (refused []Container) {
-	whole := len(batch)
-	batch = withoutEmpty(batch)
-	r.stats.Empty += uint64(whole - len(batch))
-	if len(batch) == 0 {
-		return nil
-	}
 	err := r.cache.Add(batch)
 	switch {
 	case err == nil:

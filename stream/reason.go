@@ -31,7 +31,7 @@ func (r *run) reason(now time.Time) (Condition, string) {
 	}
 	c, words := slow.words(now)
 	if p.stalled && f.crowded() {
-		return max(c, ConditionFull), fmt.Sprintf("%d refused containers wait to be reported behind what was read before them: %s", len(f.finished), words)
+		return max(c, ConditionFull), fmt.Sprintf("%d containers that never were in the cache wait to be reported behind what was read before them: %s", len(f.finished), words)
 	}
 	if p.stalled && r.cache.Len() > 0 {
 		return max(c, ConditionFull), "the cache is full: " + words

@@ -11,7 +11,8 @@ import (
 
 // refusals are containers that the cache can never keep, and reads of which
 // nobody knows what they took. Either makes the end of what was read uncertain:
-// no progress is reported until it is certain again.
+// no progress is reported until it is certain again. Containers without events
+// are finished at once.
 //
 // Invariants: nothing is read while waiting is not empty, so it is bounded by
 // one read; one of them is handed over at a time.
@@ -24,7 +25,7 @@ type refusals struct {
 	err     error
 	forGood bool // one was refused, and there are no dead letters
 
-	finished []Container // are dead letters, and to be reported when what was read before them is
+	finished []Container // are dead letters, or empty, and to be reported when what was read before them is
 
 	unknown error     // of a read whose outcome is not known; nil when there is none
 	since   time.Time // of unknown
@@ -103,8 +104,8 @@ func (r *run) handedOver(c Container) {
 	r.startPump(nil)
 }
 
-// finishedMax bounds the dead letters that wait to be reported, which take no
-// room in the cache.
+// finishedMax bounds the dead letters, and containers without events, that wait to
+// be reported, which take no room in the cache.
 const finishedMax = 1024
 
 // crowded reports whether reading waits for them. It does not when a read has to

@@ -232,7 +232,7 @@ func TestRefusedBehindAStuckContainerStopReading(t *testing.T) {
 		want(t, "refused", g.stats().Refused, 1100)
 		s := g.stats()
 		want(t, "condition", s.Condition >= ConditionFull, true)
-		want(t, "reason", strings.Contains(s.Reason, `1100 refused containers wait to be reported behind what was read before them: subscription "sub"`), true)
+		want(t, "reason", strings.Contains(s.Reason, `1100 containers that never were in the cache wait to be reported behind what was read before them: subscription "sub"`), true)
 		g.receivers[0].mu.Lock()
 		g.script = func(int, int) ([]Container, error) { return nil, nil }
 		g.receivers[0].mu.Unlock()

@@ -55,7 +55,7 @@ type QueueStats struct {
 	Unattended   uint64 // events passed over because nobody handled their subscription
 	Missed       uint64 // times that a subscription's place was no longer in the cache
 	Refused      uint64 // containers that the cache could never keep; see Config.DeadLetter
-	Empty        uint64 // containers without events, or without a stream, which nobody can be given
+	Empty        uint64 // containers without events, or without a stream, which nobody can be given; they are reported as delivered
 
 	// Newest is the newest container read, NewestTime when the queue took it
 	// in, Checkpoint how far all subscriptions had come when the agent last
