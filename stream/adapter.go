@@ -137,7 +137,8 @@ type Checkpointed interface {
 // it has been processed. Its methods are called by one goroutine at a time.
 type Checkpointer interface {
 	// Load returns the stored position; ok is false when there is none. It is
-	// called by the agent once, after the receiver's Init, and by the receiver
+	// called by the agent once, after the receiver's Init, or when one of the two
+	// has failed at polls that have read, until it succeeds; and by the receiver
 	// itself if it begins behind that position.
 	Load(ctx context.Context) (pos penstock.Token, ok bool, err error)
 	// Update takes the position of now and stores it when it is time to: a

@@ -13,7 +13,8 @@ import (
 // cache. What may have begun earlier is refused with [ErrCacheMiss], and a queue
 // that does not say when it took containers in, an adapter that cannot rewind,
 // or a cache that is no [TimeCache], with penstock.ErrUnsupported. A time behind
-// the newest container is the same as [Latest].
+// the newest container is the same as [Latest]. While the checkpoint could not be
+// loaded, a subscription whose time is not behind what was read first waits.
 func AtTime(t time.Time) Start { return token{Kind: PositionAtTime, Time: t.Round(0)} }
 
 // TimeCache is implemented by caches that can look a place up by time, as those
@@ -90,6 +91,8 @@ func (r *run) cursorAtTime(id penstock.StreamID, t time.Time) (Cursor, error) {
 		return nil, &unsupportedError{what: "a position by time: the adapter of provider " + r.provider + " cannot rewind"}
 	case !ok:
 		return nil, &unsupportedError{what: "a position by time: the cache of provider " + r.provider + " cannot look one up"}
+	case r.unloaded && (!r.hasRead || !r.first.Before(t)):
+		return nil, errUnloaded
 	case r.loaded && (!r.hasRead || !r.first.Before(t)):
 		// What lies below the checkpoint of the runs before is not known here.
 		return nil, &CacheMissError{Stream: id, Time: t, Low: r.floor, High: r.read, Checkpoint: true}

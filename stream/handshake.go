@@ -24,6 +24,10 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 			r.handshakeDone(h)
 			return
 		}
+		if errors.Is(err, errUnloaded) {
+			r.askAgain(h, err)
+			return
+		}
 		h.err, h.refused = err, true
 		r.subscribeFailed(h)
 	case errors.Is(err, ErrConsumerGone):
@@ -32,9 +36,7 @@ func (r *run) handshakeEnded(h *handshake, at Position, err error) {
 	case errors.Is(err, errUnattached):
 		r.hold(h)
 	case errors.Is(err, ErrAway) && r.ctx.Err() == nil:
-		h.sub.again, h.sub.refused = true, err
-		r.retained[h.sub] = struct{}{}
-		r.endHandshake(h)
+		r.askAgain(h, err)
 	case r.ctx.Err() != nil: // a drain was cut: the position stays unresolved
 		r.endHandshake(h)
 	case errors.Is(err, errExpired):
@@ -71,14 +73,6 @@ func (r *run) handshakeDone(h *handshake) {
 	r.tellOf(sub, SubscriptionAttached, Diagnostic{})
 	r.deliver(sub)
 	r.unstall()
-}
-
-func (r *run) initialEnded(sub *subscription) {
-	if sub.initial {
-		sub.initial = false
-		sub.entry.initial--
-		r.releasePin(sub.entry)
-	}
 }
 
 // reposition moves a subscription to where its consumer wants to go on. The

@@ -95,8 +95,8 @@ func (r *run) pumpOnce(delay time.Duration) {
 		return
 	}
 	r.sweep(time.Now())
-	job := receiverJob{delay: delay}
 	polled := r.pumping.force
+	job := receiverJob{delay: delay, load: polled && r.unloaded}
 	if r.progressDue() {
 		job.mark, job.marked = r.reportProgress(false)
 	}

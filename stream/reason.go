@@ -59,7 +59,7 @@ func (r *run) calling(what string, from time.Time) {
 }
 
 // Methods of a receiver that one turn with it may call.
-var callDelivered, callUpdate, callRecover, callRead = "Delivered", "Update", "Recover", "Read"
+var callDelivered, callUpdate, callRecover, callRead, callLoad = "Delivered", "Update", "Recover", "Read", "Load"
 
 // call names the method that the receiver is at, as far as that is known, and
 // since when; "" for none. A Read that follows a Wait is noted by its worker.

@@ -15,6 +15,7 @@ type receiverJob struct {
 	marked bool           // mark has moved, or is told again
 	delay  time.Duration  // before the read
 	limit  int            // to read; 0 for nothing
+	load   bool           // when it has read: load the checkpoint, which has failed before
 }
 
 // reports reports whether there is something to tell the receiver.
@@ -41,6 +42,8 @@ type receiverTask struct {
 	read      bool // Read was called
 	recovered bool
 	got       []Container
+	begun     begunAt // with job.load, unless
+	unloaded  error   // is not nil
 }
 
 func (t *receiverTask) where() string { return "receiver" }
@@ -71,6 +74,10 @@ func (t *receiverTask) do(ctx context.Context, w *worker) error {
 	r.within.Store(&callRead)
 	t.read = true
 	t.got, err = r.receiver.Read(ctx, t.job.limit)
+	if t.job.load = t.job.load && err == nil; t.job.load {
+		r.within.Store(&callLoad)
+		t.begun, t.unloaded = r.loadLate(ctx)
+	}
 	return err
 }
 
@@ -85,5 +92,8 @@ func (t *receiverTask) done(r *run, err error) {
 		return
 	}
 	r.readOutcome(x.recovered, err)
+	if x.job.load && err == nil {
+		r.begunLate(x.begun, x.unloaded)
+	}
 	r.jobEnded(&x.job, x.got, err)
 }

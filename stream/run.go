@@ -82,6 +82,7 @@ type run struct {
 	refusals  refusals
 	stored    map[triedKey]*entries // attempts in the store, of subscriptions that are not attached
 	loaded    bool                  // the run began at a checkpoint
+	unloaded  bool                  // whether it did is not known: the checkpoint could not be loaded
 	first     time.Time             // when the queue took in the first container read
 	floor     penstock.Token        // nothing at or below it can be asked for again
 	hasFloor  bool
@@ -259,17 +260,16 @@ func (r *run) initReceiver() {
 	r.latch.enter() // never refused: the loop has just begun
 	r.withReceiver = true
 	r.calling("Init", time.Now())
-	var pos penstock.Token
-	var ok bool
+	var at begunAt
 	var tried map[triedKey]*entries
 	var forgot error // of the stored attempts: they count anew, and nothing waits for that
 	r.spawn("receiver", func(ctx context.Context) error {
 		var err error
-		pos, ok, err = r.openReceiver(ctx)
+		at, err = r.openReceiver(ctx)
 		if r.attempts != nil { // whatever has failed: reading goes on
 			ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
 			defer cancel()
-			tried, forgot = r.storedAttempts(ctx, pos, ok && err == nil)
+			tried, forgot = r.storedAttempts(ctx, at.pos, at.ok)
 		}
 		return err
 	}, func(err error) {
@@ -280,10 +280,9 @@ func (r *run) initReceiver() {
 		if err != nil {
 			r.tell(ReceiverFailed, Diagnostic{Err: err})
 			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
-		} else if ok {
-			r.raiseFloor(pos)
-			r.loaded = true
-			r.marked, r.hasMarked = containerToken(pos), r.marks != nil
+			r.unloaded = r.marks != nil
+		} else {
+			r.begun(at)
 		}
 		if forgot != nil {
 			r.log.Warn("stored attempts not loaded; their events count anew", r.fields("err", forgot)...)
@@ -301,18 +300,16 @@ func (r *run) initReceiver() {
 }
 
 // openReceiver is what of it runs on a worker.
-func (r *run) openReceiver(ctx context.Context) (pos penstock.Token, ok bool, err error) {
+func (r *run) openReceiver(ctx context.Context) (at begunAt, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.initTimeout)
 	defer cancel()
 	if err = r.receiver.Init(ctx); err != nil {
-		return pos, false, fmt.Errorf("init: %w", err)
+		return at, fmt.Errorf("init: %w", err)
 	}
-	if r.marks != nil {
-		if pos, ok, err = r.marks.Load(ctx); err != nil {
-			return pos, false, fmt.Errorf("load checkpoint: %w", err)
-		}
+	if r.marks == nil {
+		return at, nil
 	}
-	return pos, ok, nil
+	return r.load(ctx)
 }
 
 func (r *run) raiseFloor(t penstock.Token) {

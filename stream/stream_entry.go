@@ -216,6 +216,14 @@ func (r *run) releasePin(e *streamEntry) {
 	}
 }
 
+func (r *run) initialEnded(sub *subscription) {
+	if sub.initial {
+		sub.initial = false
+		sub.entry.initial--
+		r.releasePin(sub.entry)
+	}
+}
+
 // refresh tells a known stream of new containers.
 func (r *run) refresh(e *streamEntry, first penstock.Token, now time.Time) {
 	e.activity = now
