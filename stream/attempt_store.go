@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -97,10 +98,12 @@ func (d *delivery) deliverStored(ctx context.Context, consumer Consumer) (answer
 		switch {
 		case !returned: // it panicked: that is an answer
 			e.settle(put, events)
+		case err == nil && answer.Rewind.Kind == PositionResume: // nor this, but what it has is settled
+			e.resume(events, answer.Rewind.Token)
 		case err == nil && answer.Rewind.Kind != PositionNone, err != nil && errors.Is(sound(d.where(), err), ErrAway):
 			// No attempt: what was held before is held again.
 		case err == nil:
-			e.settle(put, d.failedOf(answer))
+			e.settle(put, d.failedOf(answer, e))
 		default:
 			e.settle(put, events)
 		}
@@ -136,9 +139,13 @@ func (d *delivery) offered() []tried {
 	return out
 }
 
+// untried marks events that an answer has failed and not tried.
+const untried = math.MaxInt
+
 // failedOf describes what an answer has failed of the offer: all of it, when it
-// names what was not offered (see keepFailed).
-func (d *delivery) failedOf(answer Answer) (out []tried) {
+// names what was not offered (see keepFailed). What was not tried is held as it was
+// before the attempt.
+func (d *delivery) failedOf(answer Answer, e *entries) (out []tried) {
 	if len(answer.Failed) == 0 {
 		return nil
 	}
@@ -151,13 +158,17 @@ func (d *delivery) failedOf(answer Answer) (out []tried) {
 		failed = items
 	} else {
 		for i, f := range answer.Failed {
-			if errors.Is(sound(d.where(), f.Err), ErrAway) { // it was not tried
-				failed[i].Attempt--
+			if errors.Is(sound(d.where(), f.Err), ErrAway) {
+				failed[i].Attempt = untried
 			}
 		}
 	}
 	for x := range ranges(failed, d.containers) {
-		out = append(out, x)
+		if x.n == untried {
+			out = append(out, e.before(x)...)
+		} else {
+			out = append(out, x)
+		}
 	}
 	return out
 }

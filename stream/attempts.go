@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/penstock/penstock"
@@ -50,9 +51,11 @@ type tries struct {
 	list []tried
 }
 
-// after is the token behind the event at t.
+// after is the token behind the event at t. No event has the last index.
 func after(t penstock.Token) penstock.Token {
-	t.Index++
+	if t.Index < math.MaxUint32 {
+		t.Index++
+	}
 	return t
 }
 
@@ -208,7 +211,9 @@ func (r *run) recall(d *delivery) {
 	if j == to {
 		return
 	}
-	d.unpack()
+	if d.whole > 0 { // else what it has was passed
+		d.unpack()
+	}
 	for i := range d.items {
 		it := &d.items[i]
 		for j < len(t.list) && t.list[j].end.Compare(it.Token) <= 0 {
@@ -221,6 +226,13 @@ func (r *run) recall(d *delivery) {
 	}
 }
 
+// forgetUpTo is told that events of a group are settled, up to and including has.
+func (r *run) forgetUpTo(d *delivery, has penstock.Token) {
+	if d.sub.tries != nil && !r.ledger.forget(d.sub.tries, containerToken(d.containers[0].Token), after(has)) {
+		d.sub.tries = nil
+	}
+}
+
 // forgetTries is told that a group is settled.
 func (r *run) forgetTries(d *delivery) {
 	if len(d.containers) > 0 && !r.ledger.forget(d.sub.tries, containerToken(d.containers[0].Token), after(lastToken(d.containers))) {
@@ -228,7 +240,8 @@ func (r *run) forgetTries(d *delivery) {
 	}
 }
 
-// rememberFailed is remember for an attempt whose answer is otherwise ignored.
+// rememberFailed is remember for what an answer has failed of the offer. What was
+// not tried stays as it is known, also as one during which a process has ended.
 func (r *run) rememberFailed(d *delivery, answer Answer, err error) {
 	if err != nil {
 		r.remember(d, d.items)

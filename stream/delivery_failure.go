@@ -12,14 +12,13 @@ import (
 // attemptFailed keeps the items that failed and tries them again. When none of
 // them was tried they wait for the next poll: that is no failed attempt.
 func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
-	before := len(d.items)
+	before, failed := len(d.items), d.items
 	d.untried = 0
-	if err != nil {
-		d.err = err
-	} else if err = d.keepFailed(answer.Failed); err != nil {
-		d.err = err
+	if err == nil {
+		failed, err = d.keepFailed(answer.Failed)
 	}
-	r.remember(d, d.items)
+	d.err = err
+	r.remember(d, failed)
 	r.countSettled(d, before-len(d.items))
 	tried := len(d.items) - d.untried
 	if tried == 0 {
@@ -187,14 +186,14 @@ func (c *Container) meta(i int) penstock.Meta {
 	return m
 }
 
-// keepFailed reduces the items to the failed ones and returns the last error of
-// those that were tried.
+// keepFailed reduces the items to the failed ones, and returns those of them that
+// were tried, and the last error of these.
 // An answer that names an item that was not offered, or names them out of
 // order, is an error that fails all of them.
-func (d *delivery) keepFailed(failed []ItemFailure) error {
+func (d *delivery) keepFailed(failed []ItemFailure) (tried []Item, err error) {
 	kept, err := pick(d.items, failed)
 	if err != nil {
-		return err
+		return d.items, err
 	}
 	var away error
 	for i, f := range failed {
@@ -205,16 +204,17 @@ func (d *delivery) keepFailed(failed []ItemFailure) error {
 		} else {
 			d.untried = 0
 			err = f.Err
+			tried = append(tried, kept[i])
 		}
 	}
 	d.items = kept
 	switch {
 	case d.untried == len(kept):
-		return away
+		err = away
 	case err == nil:
-		return errNoReason
+		err = errNoReason
 	}
-	return err
+	return tried, err
 }
 
 // pick returns those of items that an answer has failed.

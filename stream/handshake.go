@@ -133,6 +133,7 @@ func (r *run) rewound(d *delivery, at Position) {
 	}
 	if resume {
 		r.countSettled(d, d.upTo(has))
+		r.forgetUpTo(d, has)
 	}
 	d.sub.had, d.sub.partly = has, partly
 	d.rest = nil // read again from there
@@ -156,6 +157,7 @@ func (r *run) resumeInPlace(d *delivery, has penstock.Token) {
 	}
 	r.log.Warn("consumer goes on in the middle of a delivery, behind a place that cannot be asked for", r.about(d.sub, "token", has.String(), "events", n, "err", d.err)...)
 	r.countSettled(d, n)
+	r.forgetUpTo(d, has)
 	if len(left) == 0 {
 		r.settled(d)
 		return

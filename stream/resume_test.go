@@ -153,3 +153,31 @@ func TestRefusedRewindOffersAgain_OR93(t *testing.T) {
 		}
 	})
 }
+
+// The same for one that had failed the container before: what is known of its
+// attempts does not bring back what it has.
+func TestResumeAfterAFailedAttemptGivesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		c := g.subscribe("s", "sub")
+		c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+			switch n {
+			case 1:
+				return Answer{}, errBoom
+			case 2:
+				return Answer{Rewind: Position{Kind: PositionResume, Token: penstock.Token{Lo: 1, Index: 1}}}, nil
+			}
+			return Answer{}, nil
+		}
+		g.start()
+		g.feed(boxOf("s", 1, "1a", "1b", "1c", "1d"), box("s", 2))
+		g.pump()
+		time.Sleep(time.Second)
+		want(t, "offered", c.tries(), "1:1 1:1 1:1 1:1 1:2 1:2 1:2 1:2 1:2 1:2 2:1")
+		want(t, "settled", c.values(), "1c 1d 2")
+		want(t, "delivered", g.stats().Delivered, 5)
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -51,6 +51,34 @@ func (e *entries) settle(put, left []tried) {
 	e.replace(put, left, entriesMax)
 }
 
+// before returns what was held of events before the attempt that was written last.
+func (e *entries) before(x tried) []tried {
+	from, to := e.next.between(x.first, x.end)
+	out := slices.Clone(e.next.list[from:to])
+	for i, o := range out {
+		if o.first.Compare(x.first) < 0 {
+			out[i].first = x.first
+		}
+		if o.end.Compare(x.end) > 0 {
+			out[i].end = x.end
+		}
+	}
+	return out
+}
+
+// resume plans what was held before the attempt at events, but for those up to and
+// including has.
+func (e *entries) resume(events []tried, has penstock.Token) {
+	for _, x := range events {
+		if x.end.Compare(has) > 0 {
+			x.end = after(has)
+		}
+		if x.first.Compare(x.end) < 0 {
+			e.next.cut(x.first, x.end)
+		}
+	}
+}
+
 // replace takes out ranges, puts others in, and returns what it has put in: all
 // of it is in order, and at most so many. There is always something else that makes
 // room.
