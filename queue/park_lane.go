@@ -99,9 +99,30 @@ func (l *lane[T]) nextParked(j *job[T]) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
+	if ok, err = l.storeBefore(j.span.From); err != nil || !ok {
+		j.reset()
+		return false, err
+	}
 	j.lane = l
 	j.bury(j.bad)
 	return true, nil
+}
+
+// storeBefore stores what is settled before a parked event is delivered. Were
+// it stored after that, an end of the process in between would leave the retry
+// log saying that the event is done, a stored position that has it as passed,
+// and an earlier one of its key, which was settled, to come again behind it. A
+// position above the event says that nothing before it comes again but from the
+// retry log. It returns false when the lane was moved meanwhile: what it has
+// settled may not be stored then, and it begins again at its next turn.
+func (l *lane[T]) storeBefore(o penstock.Offset) (bool, error) {
+	if l.storeAt.IsZero() || l.cur.committed > o {
+		return true, nil
+	}
+	if err := l.commit(); err != nil {
+		return false, err
+	}
+	return l.cur.sought.Load() == nil, nil
 }
 
 // view returns the events of a call for the machine to ask about.

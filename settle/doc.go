@@ -46,6 +46,7 @@
 //
 //	log(m.Unlogged())           // then m.Logged(its last Seq)
 //	if span, ok := m.NextParked(time.Now()); ok {
+//	    store(m.Committed(), m.AppendCompleted(nil)) // before it is handled, see there
 //	    m.Settle(time.Now(), span, handle(span)...)
 //	}
 //

@@ -147,6 +147,11 @@ func (m *Machine) park(out []run, r run) ([]run, run) {
 // its key may be among them. The carrier reads the event from the retry log. It
 // returns false when there is none; see [Machine.ParkedDue].
 //
+// Before the carrier delivers the event, it stores Committed and
+// AppendCompleted, unless the commit that is stored lies above the event. They
+// may hold earlier events of its key that the stored ones do not: after an end
+// of the process those would come again, and the event would not.
+//
 // Done lets the next event of the key come. After its last attempt an event is
 // handed over, and the next one comes when it was taken.
 func (m *Machine) NextParked(now time.Time) (Span, bool) {

@@ -289,6 +289,9 @@ func (s *shop) nextParked() bool {
 		if span.From != s.offset(want) || span.Len() != 1 || !span.Parked {
 			s.t.Fatalf("parked span %+v, want item %d", span, want)
 		}
+		if s.committed <= span.From { // see NextParked
+			s.store()
+		}
 		s.take(span)
 	}
 	return ok
