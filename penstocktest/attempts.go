@@ -16,10 +16,7 @@ import (
 // place again, as a restart after the end of the process does; nil when it ends
 // with the process.
 func AttemptStore(t *testing.T, open func(t *testing.T) (s stream.AttemptStore, again func() stream.AttemptStore)) {
-	for _, s := range []struct {
-		name string
-		test func(t *testing.T, s stream.AttemptStore)
-	}{
+	testStore(t, open, attemptsRestarted, []storeTest[stream.AttemptStore]{
 		{"NothingIsStoredAtFirst", func(t *testing.T, s stream.AttemptStore) { wantAttempts(t, s) }},
 		{"EntryTakesThePlaceOfItsName", attemptReplaced},
 		{"EntriesOfOneSubscriptionAreApart", attemptsApart},
@@ -29,22 +26,13 @@ func AttemptStore(t *testing.T, open func(t *testing.T) (s stream.AttemptStore, 
 		{"QueuesAndProvidersAreApart", attemptQueues},
 		{"EndedContextIsAnErrorOrIsDone", attemptEnded},
 		{"SubscriptionsMayStoreAtOnce", attemptsAtOnce},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			store, _ := open(t)
-			s.test(t, store)
-		})
-	}
-	t.Run("OutlivesARestart", func(t *testing.T) {
-		store, again := open(t)
-		if again == nil {
-			t.Log("the store ends with the process")
-			return
-		}
-		a, b := attempt(1, 5, 2), attempt(1, 7, 1)
-		storeAttempts(t, store, attempt(1, 3, 1), a, b, attempt(1, 3, 0))
-		wantAttempts(t, again(), a, b)
 	})
+}
+
+func attemptsRestarted(t *testing.T, store stream.AttemptStore, again func() stream.AttemptStore) {
+	a, b := attempt(1, 5, 2), attempt(1, 7, 1)
+	storeAttempts(t, store, attempt(1, 3, 1), a, b, attempt(1, 3, 0))
+	wantAttempts(t, again(), a, b)
 }
 
 // attempt is an entry of a subscription, of the events of one container.

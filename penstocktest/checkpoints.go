@@ -13,33 +13,21 @@ import (
 // one that knows nothing of the provider "suite", and a function that opens
 // the same place again, as a restart does; nil when it ends with the process.
 func CheckpointStore(t *testing.T, open func(t *testing.T) (s stream.CheckpointStore, again func() stream.CheckpointStore)) {
-	for _, s := range []struct {
-		name string
-		test func(t *testing.T, s stream.CheckpointStore)
-	}{
+	testStore(t, open, checkpointRestarted, []storeTest[stream.CheckpointStore]{
 		{"NothingIsStoredAtFirst", nothingStored},
 		{"SwapsOnlyWhatItExpects", swapsWhatItExpects},
 		{"NeverGoesBack", neverGoesBack},
 		{"LowerEpochIsRefused", lowerEpoch},
 		{"QueuesAndProvidersAreApart", queuesAreApart},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			store, _ := open(t)
-			s.test(t, store)
-		})
-	}
-	t.Run("OutlivesARestart", func(t *testing.T) {
-		store, again := open(t)
-		if again == nil {
-			t.Log("the store ends with the process")
-			return
-		}
-		want := mark(7, 2)
-		swap(t, store, stream.Checkpoint{}, want, true)
-		if got := loaded(t, again()); got != want {
-			t.Errorf("after a restart %+v, want %+v", got, want)
-		}
 	})
+}
+
+func checkpointRestarted(t *testing.T, store stream.CheckpointStore, again func() stream.CheckpointStore) {
+	want := mark(7, 2)
+	swap(t, store, stream.Checkpoint{}, want, true)
+	if got := loaded(t, again()); got != want {
+		t.Errorf("after a restart %+v, want %+v", got, want)
+	}
 }
 
 var suiteQueue = stream.QueueID{Name: "suite", Number: 1, Ring: 1 << 31}
