@@ -191,13 +191,18 @@ func (k *checker) names() {
 	if f.bare {
 		k.add(penstock.Alarm, groupsDir, 0, "%v", errNoGroups)
 	}
-	if refused(f.lost) {
+	if f.exchanged() {
+		k.add(penstock.Alarm, "", 0, "%v", errExchanged)
+	}
+	if f.blocked {
+		k.add(penstock.Alarm, spareName, 0, "%v", errBlocked)
+	}
+	if errors.Is(f.lost, vfs.ErrNotRegular) {
+		k.add(penstock.Alarm, stateName, 0, "%v: the topic cannot be opened; move it away", f.lost)
+	} else if refused(f.lost) {
 		k.add(penstock.Warning, stateName, 0, "cannot be looked at: %v", f.lost)
 	} else if f.lost != nil {
 		k.add(penstock.Warning, stateName, 0, "%v; the next open finds the end of the log by a scan", f.lost)
-	}
-	if f.spoiled != nil {
-		k.add(penstock.Warning, stateName, 0, "%v; after a power loss it may be so, otherwise the disk is to be looked at", f.spoiled)
 	}
 	table, err := peekSlot(k.in.fs, filepath.Join(f.dir, producersName), producersMark, k.in.owner(f.id))
 	if err == nil {
@@ -207,6 +212,8 @@ func (k *checker) names() {
 		err = table.spoiled
 	}
 	switch {
+	case errors.Is(err, vfs.ErrNotRegular):
+		k.add(penstock.Alarm, producersName, 0, "%v: the topic cannot be opened; move it away", err)
 	case refused(err):
 		k.add(penstock.Warning, producersName, 0, "cannot be looked at: %v", err)
 	case err != nil && !errors.Is(err, fs.ErrNotExist): // there is none before the first numbered append
@@ -273,6 +280,8 @@ func (k *checker) position(g foundGroup, start, end penstock.Offset, whole bool)
 		k.add(penstock.Alarm, file, 0, "the position of group %q cannot be read: %v", g.name, g.err)
 	case g.stored.ahead > 0:
 		k.add(penstock.Alarm, file, 0, "group %q: %v", g.name, g.stored.errAhead()).events(c, g.stored.ahead)
+	case c < start && g.spoiled != nil:
+		k.add(penstock.Alarm, file, 0, "group %q stands at %d, in what is left of its position, and the first event kept is %d: a repair sets it there", g.name, c, start)
 	case c < start:
 		k.add(penstock.Warning, file, 0, "group %q stands at %d and the first event kept is %d: %d events were passed over", g.name, c, start, start-c).events(c, start)
 	case c <= end || !whole:

@@ -58,7 +58,10 @@ func (k *checker) missing(from penstock.Offset) {
 	k.add(penstock.Alarm, segmentName(from), 0, "%v, and all behind it up to %s", errMissing, segmentName(at)).events(from, k.f.state.end)
 }
 
-var errMissing = errors.New("segment is missing")
+var (
+	errMissing = errors.New("segment is missing")
+	errShort   = errors.New("the file ends before its seal: it was cut")
+)
 
 // missing reports whether state.slot knows a segment that is not there.
 func (f *found) missing() bool {
@@ -262,6 +265,8 @@ func (k *checker) frames(v *fileView, s *foundSegment, next penstock.Offset, sum
 			cause = errLength
 		}
 		k.add(penstock.Warning, s.name(), r.pos, "the seal is bad: %v", cause)
+	case !r.sealed && r.pos >= v.size: // the rest was cut where a frame begins, or before the first
+		k.gap(s, gap{pos: r.pos, first: r.end, to: next, cause: errShort})
 	}
 	return false, nil
 }

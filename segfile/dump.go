@@ -138,7 +138,10 @@ func (d *dump) segment(ctx context.Context, i int) error {
 	case last:
 		return d.last(ctx, s)
 	default:
-		return d.frames(ctx, s, s.size, end)
+		if err := d.frames(ctx, s, s.size, end); err != nil {
+			return err
+		}
+		return d.lost(s.name(), gap{pos: s.size, first: d.next, to: end, cause: errShort}) // none, unless the file was cut
 	}
 }
 

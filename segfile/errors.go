@@ -15,7 +15,11 @@ var (
 	errNoPartition = errors.New("the directory of the partition is missing: put it back from a copy; " +
 		"without one, a salvage copies the other partitions into another data directory")
 	errNoGroups = errors.New("the directory with the positions of the groups is missing: put it back from a copy, " +
-		"or let a repair make it, after which groups begin at the first event kept")
+		"or let a repair make it, after which groups that other partitions know begin at the first event kept")
+	errBlocked = errors.New("a directory stands where the log makes its next segment, and the topic cannot be opened: " +
+		"move it away")
+	errExchanged = errors.New("all files are of another partition or topic: if directories were exchanged, " +
+		"give them their own names back; a state.slot that alone is foreign can be removed")
 	errNoFormat = errors.New("it is not the format file of a data directory: when this is one, move the file away, " +
 		"and the next open makes it anew")
 )

@@ -131,12 +131,12 @@ type found struct {
 	state   state
 	seq     uint64
 	lost    error // why state.slot says nothing
-	spoiled error // what is wrong with its older slot
 	segs    []foundSegment
 	strays  []foundSegment // have the name of a segment and no place in the log
 	groups  []foundGroup
 	bare    bool  // it has no directory for the positions of groups
 	spare   int64 // size of the prepared segment
+	blocked bool  // a directory has its name
 	others  []string
 }
 
@@ -183,7 +183,7 @@ func (in *Inspection) look(id int) (*found, error) {
 
 func (in *Inspection) lookOnce(f *found) error {
 	p, st, err := in.state(f)
-	f.seq, f.spoiled, f.state, f.lost = p.seq, p.spoiled, st, err
+	f.seq, f.state, f.lost = p.seq, st, err
 	names, err := in.fs.List(f.dir)
 	if err != nil {
 		return err
@@ -199,12 +199,13 @@ func (in *Inspection) lookOnce(f *found) error {
 	if err := in.lookAtGroups(f); err != nil {
 		return err
 	}
-	if f.lost != nil && !refused(f.lost) && len(f.segs) == 0 {
+	if f.lost != nil && !refused(f.lost) && len(f.segs) == 0 && !f.exchanged() {
 		end, epoch, err := in.remembered(f)
 		if err != nil {
 			return err
 		}
-		f.state = state{start: end, end: end, epoch: epoch}
+		end = max(end, f.state.end) // zero, or what an older slot says
+		f.state = state{start: end, end: end, epoch: max(epoch, f.state.epoch)}
 	}
 	p, _, err = in.state(f)
 	if p.seq != f.seq || (err == nil) != (f.lost == nil) {
@@ -215,13 +216,17 @@ func (in *Inspection) lookOnce(f *found) error {
 
 func (in *Inspection) owner(id int) owner { return owner{topic: in.topic.uuid, partition: uint32(id)} }
 
-// state reads state.slot.
+// state reads state.slot. With one of its slots damaged it counts as lost: the
+// other one may be from before the last session.
 func (in *Inspection) state(f *found) (peeked, state, error) {
 	p, err := peekSlot(in.fs, filepath.Join(f.dir, stateName), stateMark, in.owner(f.id))
 	if err != nil {
 		return p, state{}, err
 	}
 	st, err := decodeState(p.payload)
+	if err == nil {
+		err = p.spoiled
+	}
 	return p, st, err
 }
 
@@ -235,7 +240,7 @@ func (in *Inspection) lookAt(f *found, name string) error {
 		case name == spareName:
 			info, err := in.fs.Stat(path)
 			if err == nil {
-				f.spare = info.Size
+				f.spare, f.blocked = info.Size, info.Dir
 			}
 		default:
 			f.others = append(f.others, name)

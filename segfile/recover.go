@@ -40,7 +40,8 @@ type recovery struct {
 	p      *Partition
 	report RecoveryReport
 	st     state
-	lost   bool // state.slot had no valid slot
+	lost   bool  // state.slot had no valid slot
+	cause  error // why
 	bases  []penstock.Offset
 	spare  bool                                   // a segment was being prepared, and is still there
 	first  *secured                               // what is done beside the reading; nil when nothing is read
@@ -138,11 +139,14 @@ func (r *recovery) readState() error {
 	if err == nil {
 		r.st, err = decodeState(payload)
 	}
+	if err == nil { // what is left may be from before the last session, and say that it ended cleanly
+		err = slot.spoiled
+	}
 	if err != nil && slot == nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err != nil {
-		r.lost = true
+		r.lost, r.cause = true, err
 		r.note("state.slot: %v; the end of the log is found by a scan", err)
 	}
 	if slot == nil {
@@ -188,7 +192,7 @@ func (r *recovery) list() error {
 		}
 	}
 	slices.Sort(r.bases)
-	for len(r.bases) > 1 && r.bases[1] <= r.st.start && !r.misnamed(r.bases[0]) {
+	for !r.lost && len(r.bases) > 1 && r.bases[1] <= r.st.start && !r.misnamed(r.bases[0]) {
 		if err := p.cfg.FS.Remove(filepath.Join(p.dir, segmentName(r.bases[0]))); err != nil {
 			r.note("%v; tried again by the next trim", err)
 			p.garbage = append(p.garbage, segmentName(r.bases[0]))
@@ -208,7 +212,9 @@ func (r *recovery) chain() error {
 	if r.lost && len(r.bases) > 0 {
 		p.w.start = r.bases[0]
 	}
-	if r.lost && len(r.bases) == 0 {
+	if r.lost && len(r.bases) == 0 && errors.Is(r.cause, errForeign) { // nothing of this partition tells where it ended
+		r.damage(stateName, 0, 0, 0, errExchanged)
+	} else if r.lost && len(r.bases) == 0 {
 		if err := r.remember(); err != nil {
 			return err
 		}

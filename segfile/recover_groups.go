@@ -67,6 +67,9 @@ func (r *recovery) cursor(group string) error {
 		p.groups[group] = stored{committed: p.Earliest()}
 		return nil
 	}
+	if slot.spoiled != nil {
+		r.note("group %q: %v; if that was its newest position, some events come again", group, slot.spoiled)
+	}
 	clamped := false
 	if p.fault == nil {
 		if clamped, err = s.clamp(slot, p.Readable()); s.synced && s.ahead == 0 && s.beyond() > p.Readable() {

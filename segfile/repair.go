@@ -134,6 +134,7 @@ type plan struct {
 	f     *found
 	epoch uint32 // highest seen
 	start penstock.Offset
+	gone  []string // groups that other partitions know, and whose positions here went with their directory
 }
 
 // plan finds the damage of a partition by reading all of it.
@@ -147,6 +148,9 @@ func (in *Inspection) plan(ctx context.Context, id int) (*plan, error) {
 	}
 	if err := f.readable(); err != nil {
 		return nil, fmt.Errorf("partition %d: %w", id, err)
+	}
+	if f.exchanged() {
+		return nil, &penstock.CorruptError{Topic: in.topic.Topic, Partition: id, File: partitionName(id), Cause: errExchanged}
 	}
 	p := &plan{f: f, epoch: f.state.epoch, start: f.first()}
 	p.Partition = id
@@ -175,6 +179,11 @@ func (in *Inspection) plan(ctx context.Context, id int) (*plan, error) {
 	if p.Damage == nil {
 		p.Keep = end
 	}
+	if f.bare {
+		if p.gone, err = in.known(id); err != nil {
+			return nil, err
+		}
+	}
 	for i := range f.segs {
 		if s := &f.segs[i]; p.Damage != nil && (s.base >= p.Keep || i == p.kept()) {
 			p.Files = append(p.Files, segmentName(s.base))
@@ -182,6 +191,24 @@ func (in *Inspection) plan(ctx context.Context, id int) (*plan, error) {
 	}
 	p.groups()
 	return p, nil
+}
+
+// known returns the groups that have a position in another partition, sorted.
+func (in *Inspection) known(except int) (all []string, err error) {
+	for id := range in.topic.Partitions {
+		if id == except {
+			continue
+		}
+		f := &found{id: id, dir: filepath.Join(in.dir, partitionName(id))}
+		if err := in.lookAtGroups(f); err != nil {
+			return nil, fmt.Errorf("partition %d: %w", id, err)
+		}
+		for i := range f.groups {
+			all = append(all, f.groups[i].name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // files finds what is repaired without the loss of an event.
@@ -214,6 +241,10 @@ func (p *plan) unsaid(ctx context.Context, in *Inspection) error {
 		}
 	}
 	n := len(p.f.segs)
+	if p.f.missing() { // it had no events
+		damage(&foundSegment{base: p.f.state.segment}, 0, p.End, errMissing)
+		return nil
+	}
 	if i, cause := p.f.broken(); i >= 0 {
 		damage(&p.f.segs[i], 0, p.f.segs[i].base, cause)
 		return nil
@@ -271,9 +302,14 @@ func (p *plan) groups() {
 			p.Groups = append(p.Groups, GroupRepair{Name: g.name, To: p.start, Err: g.err})
 		case g.stored.ahead > 0:
 			p.Groups = append(p.Groups, GroupRepair{Name: g.name, From: g.stored.ahead, To: max(p.start, min(g.stored.committed, p.Keep))})
+		case g.spoiled != nil && g.stored.committed < p.start: // its newest position was not below
+			p.Groups = append(p.Groups, GroupRepair{Name: g.name, From: g.stored.committed, To: p.start})
 		case g.stored.beyond() > p.Keep:
 			p.Groups = append(p.Groups, GroupRepair{Name: g.name, From: g.stored.committed, To: min(g.stored.committed, p.Keep)})
 		}
+	}
+	for _, name := range p.gone {
+		p.Groups = append(p.Groups, GroupRepair{Name: name, To: p.start, Err: fs.ErrNotExist})
 	}
 }
 
@@ -285,7 +321,9 @@ func (p *plan) apply(in *Inspection) error {
 	}
 	files := slices.Concat(p.Files, p.Strays)
 	for _, g := range p.Groups {
-		files = append(files, filepath.Join(groupsDir, EscapeName(g.Name)+slotExt))
+		if !slices.Contains(p.gone, g.Name) {
+			files = append(files, filepath.Join(groupsDir, EscapeName(g.Name)+slotExt))
+		}
 	}
 	for _, name := range files {
 		if err := p.setAside(in.fs, name); err != nil {

@@ -189,9 +189,15 @@ func copyFile(to, from vfs.File) error {
 
 // position gives a group another stored position, in both slots. What is settled
 // above it and stays is kept.
-func (p *plan) position(in *Inspection, g GroupRepair) error {
-	path := filepath.Join(p.f.dir, groupsDir, EscapeName(g.Name)+slotExt)
-	slot, payload, err := openSlot(in.fs, path, cursorMark, in.owner(p.f.id))
+func (p *plan) position(in *Inspection, g GroupRepair) (err error) {
+	dir, name := filepath.Join(p.f.dir, groupsDir), EscapeName(g.Name)+slotExt
+	slot, payload, err := openSlot(in.fs, filepath.Join(dir, name), cursorMark, in.owner(p.f.id))
+	if errors.Is(err, fs.ErrNotExist) && slices.Contains(p.gone, g.Name) {
+		if slot, err = createSlot(in.fs, dir, name, cursorMark, in.owner(p.f.id), nil); err != nil {
+			return writeError(err)
+		}
+		defer func() { err = errors.Join(err, in.fs.SyncDir(dir)) }()
+	}
 	if slot == nil {
 		return err
 	}

@@ -87,7 +87,8 @@ type slotFile struct {
 	newest int // index of the slot with seq
 	safe   int // index; -1 after open, when the newest may be in the page cache only
 
-	found []byte // the newest payload of an earlier process; nil when it is known to be durable
+	found   []byte // the newest payload of an earlier process; nil when it is known to be durable
+	spoiled error  // what was wrong with the other slot when the file was opened; nil also when it was never written
 }
 
 // createSlot makes a slot file with its first payload in one step, durable
@@ -141,6 +142,7 @@ func openSlot(fsys vfs.FS, path, mark string, o owner) (*slotFile, []byte, error
 		return s, nil, cause
 	}
 	s.seq, s.newest, s.found = seq, newest, payload
+	s.spoiled = otherSlot(b[:n], seq, newest, mark, o)
 	return s, payload, nil
 }
 
@@ -158,6 +160,16 @@ func newestSlot(b []byte, mark string, o owner) (seq uint64, newest int, payload
 		}
 	}
 	return seq, newest, payload, cause
+}
+
+// otherSlot returns what is wrong with the slot that is not the newest; nil also
+// when it was never written, which only the first payload leaves so.
+func otherSlot(b []byte, seq uint64, newest int, mark string, o owner) error {
+	other := b[min((1-newest)*slotSize, len(b)):min((2-newest)*slotSize, len(b))]
+	if _, _, err := decodeSlot(other, mark, o); err != nil && (seq > 1 || len(other) < slotSize || lastNonZero(other) >= 0) {
+		return fmt.Errorf("slot %c: %w", 'B'-rune(newest), err)
+	}
+	return nil
 }
 
 // peekTries is how often a slot file that somebody may be writing is read
@@ -188,11 +200,7 @@ func peekSlot(fsys vfs.FS, path, mark string, o owner) (peeked, error) {
 		seq, newest, payload, cause := newestSlot(b[:n], mark, o)
 		p := peeked{seq: seq, payload: payload}
 		if payload != nil {
-			other := b[min((1-newest)*slotSize, n):min((2-newest)*slotSize, n)]
-			if _, _, err := decodeSlot(other, mark, o); err != nil && lastNonZero(other) >= 0 {
-				p.spoiled = fmt.Errorf("slot %c: %w", 'B'-rune(newest), err)
-			}
-			cause = nil
+			p.spoiled, cause = otherSlot(b[:n], seq, newest, mark, o), nil
 		}
 		if try == peekTries || cause == nil && p.spoiled == nil { // before, a slot may have been in the middle of a write
 			return p, cause

@@ -62,7 +62,7 @@ func (in *Inspection) rename(f *found) {
 func (in *Inspection) setAside(f *found) {
 	stray := make([]bool, len(f.segs))
 	in.between(f, stray)
-	if f.lost == nil && f.spoiled == nil {
+	if f.lost == nil {
 		in.behind(f, stray)
 	} else if z := in.active(f); z >= 0 {
 		for i := z + 1; i < len(f.segs); i++ {

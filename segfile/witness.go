@@ -87,6 +87,14 @@ func (in *Inspection) remembered(f *found) (end penstock.Offset, epoch uint32, e
 	return end, epoch, nil
 }
 
+// exchanged reports whether neither state.slot nor any segment is of this
+// partition, and state.slot is of another: directories may have changed names
+// with each other. Then nothing here tells anything of this partition's log.
+func (f *found) exchanged() bool {
+	own := func(s foundSegment) bool { return !errors.Is(s.err, errForeign) || s.hdr != nil }
+	return errors.Is(f.lost, errForeign) && !slices.ContainsFunc(f.segs, own) && !slices.ContainsFunc(f.strays, own)
+}
+
 // damagedSlot reports whether an error says that what was read is no position, or
 // that nothing can be read there.
 func damagedSlot(err error) bool {
@@ -109,6 +117,7 @@ func (r *recovery) remember() error {
 		return err
 	}
 	end, epoch, err := in.remembered(f)
+	end = max(end, r.st.end) // zero, or what an older slot says
 	if err != nil {
 		return fmt.Errorf("%s is lost, and where the log ended is not known: %w", stateName, err)
 	}
