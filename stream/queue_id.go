@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,10 +66,28 @@ func (m *RingMapper) Queues() []QueueID { return m.queues }
 
 // QueueFor returns the queue of the stream.
 func (m *RingMapper) QueueFor(s penstock.StreamID) QueueID {
-	h := s.Hash() >> 32
-	i := (h + m.step - 1) / m.step
-	if i >= uint64(len(m.queues)) {
+	i := m.from(uint32(s.Hash() >> 32))
+	if i == len(m.queues) {
 		i = 0 // beyond the last queue the ring starts again
 	}
 	return m.queues[i]
+}
+
+// QueuesInRange returns the queues whose places lie in [from, to) of the ring,
+// in the order in which they follow from. When to is not above from, the range
+// goes on behind the end of the ring at 0, so that equal ends are the whole
+// ring: ranges that share their ends share out all queues, each once. The slice
+// belongs to the caller.
+func (m *RingMapper) QueuesInRange(from, to uint32) []QueueID {
+	i, j := m.from(from), m.from(to)
+	if from < to {
+		return slices.Clone(m.queues[i:j])
+	}
+	return slices.Concat(m.queues[i:], m.queues[:j])
+}
+
+// from returns the number of the first queue at or after a place, and the number
+// of queues when there is none.
+func (m *RingMapper) from(place uint32) int {
+	return int(min((uint64(place)+m.step-1)/m.step, uint64(len(m.queues))))
 }
