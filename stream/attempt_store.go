@@ -30,9 +30,10 @@ type Attempt struct {
 //
 // A subscription has an entry for what it is being offered, and one for each range
 // of events during which a process has ended, in all at most 16, and 32 while they
-// change and when the process has ended within that. An agent removes each of them: when its events are settled, or at the
-// start of a run when the checkpoint has passed them. Package penstocktest has a
-// suite for implementations.
+// change and when the process has ended within that. An agent removes each of them:
+// when its events are settled, when its subscription is removed or faulted, or at
+// the start of a run when the checkpoint has passed them. Package penstocktest has
+// a suite for implementations.
 //
 // Implementations must be safe for concurrent use. Entries of one Subscription and
 // Incarnation are stored one after the other. Every method must return soon after

@@ -131,6 +131,14 @@ func (l *ledger) forget(t *tries, first, end penstock.Token) bool {
 	return true
 }
 
+// drop forgets a subscription.
+func (l *ledger) drop(key triedKey) {
+	if t := l.subs[key]; t != nil {
+		l.size -= len(t.list)
+		delete(l.subs, key)
+	}
+}
+
 // sweep forgets what cannot be offered again.
 func (l *ledger) sweep(passed func(penstock.Token) bool) {
 	for key, t := range l.subs {
@@ -151,7 +159,7 @@ func (r *run) passed(t penstock.Token) bool {
 // remember keeps the attempts of items that were offered and not settled. Without
 // an attempt what is known of them stays as it is.
 func (r *run) remember(d *delivery, items []Item) {
-	if !d.made {
+	if !d.made || d.sub.removed {
 		return
 	}
 	for x := range ranges(items, d.containers) {

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,35 +29,6 @@ func TestStoredAttemptsAreLoadedWhenInitFails(t *testing.T) {
 		g.pump() // the receiver fails
 		g.pump()
 		want(t, "offered", c.tries(), "1:3")
-		if err := g.stop(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A subscription that a verdict faulted has its entries when it is reset: they
-// are still in the store.
-func TestFaultedSubscriptionKnowsWhatIsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := holding()
-		g := newRig(t, func(_ *rig, c *agentConfig) { c.attempts, c.maxAttempts = store, 2 })
-		g.verdict = func(Failure) Verdict { return Fault }
-		c := g.subscribe("s", "sub")
-		c.onDeliver = failsAt(1)
-		g.start()
-		g.feed(boxes("s", 1, 1)...)
-		g.pump()
-		time.Sleep(time.Minute)
-		want(t, "offered", c.tries(), "1:1 1:2")
-		rec := SubscriptionRecord{Stream: g.qualified("s"), Name: "sub"}
-		if err := g.registry.Reset(context.Background(), rec); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		want(t, "stored before", store.left(), "1-1:2")
-		g.feed(boxes("s", 2, 2)...)
-		g.pump()
-		want(t, "stored at the end", store.left(), "")
 		if err := g.stop(); err != nil {
 			t.Error(err)
 		}

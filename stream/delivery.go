@@ -189,6 +189,9 @@ func (r *run) tryDeliver(d *delivery) {
 	if r.maxAttempts > 0 && !d.granted && r.usedUp(d) {
 		return
 	}
+	if r.attempts != nil && d.sub.stored == nil {
+		d.sub.stored = r.storedOf(&d.sub.rec)
+	}
 	d.granted = false
 	d.offer = Delivery{Subscription: d.sub.rec, Queue: r.queue, Request: d.request}
 	if d.whole == 0 {
@@ -224,7 +227,7 @@ func (d *delivery) do(ctx context.Context, w *worker) error {
 	_, d.unattended = consumer.(dropConsumer)
 	d.pack(consumer)
 	d.offer.room = w.takeRoom()
-	if r.attempts == nil {
+	if d.sub.stored == nil {
 		d.answer, err = consumer.Deliver(ctx, &d.offer)
 	} else {
 		d.answer, err = d.deliverStored(ctx, consumer)
@@ -355,7 +358,13 @@ func (r *run) endStale(d *delivery) {
 	sub := d.sub
 	r.endDelivery(d)
 	switch {
-	case sub.removed || !d.redo:
+	case sub.removed:
+		if e := sub.stored; e != nil {
+			sub.stored = nil
+			r.dropStored(keyOf(&sub.rec), e)
+		}
+		d.unprotect()
+	case !d.redo:
 		d.unprotect()
 	case r.draining:
 		sub.kept = d // progress stays before it

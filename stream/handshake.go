@@ -325,7 +325,10 @@ func (r *run) faultStored(sub *subscription, known bool, err error, then func(do
 	} else if !sub.removed { // elsewhere it is, and the notice has not come
 		r.withdrawn(sub.rec)
 	}
-	r.remove(sub)
+	if !sub.removed {
+		r.remove(sub)
+		r.noMore(sub)
+	}
 	r.leaveIfUnused(sub.entry)
 	then(true)
 }
@@ -336,6 +339,7 @@ func (r *run) gone(sub *subscription) {
 	rec := sub.rec
 	r.log.Warn("consumer is gone; its subscription is removed", r.about(sub)...)
 	r.remove(sub)
+	r.noMore(sub)
 	r.places.forget(&rec)
 	r.leaveIfUnused(sub.entry)
 	if rec.Implicit || !r.latch.enter() {

@@ -73,6 +73,9 @@ func (r *run) pumpBegins() {
 	p.active, p.hadData, p.failures, p.stalled, p.freed = true, false, 0, false, false
 	r.resumeRetained()
 	r.handOver()
+	if p.force {
+		r.dropNext()
+	}
 }
 
 // pumpAfterInit goes on when the receiver's Init has ended. A failed one costs

@@ -81,6 +81,7 @@ type run struct {
 	uncertain bool      // a registration was pending when the drain began
 	refusals  refusals
 	stored    map[triedKey]*entries // attempts in the store, of subscriptions that are not attached
+	dropped   dropped               // attempts in the store, of subscriptions that are no more
 	loaded    bool                  // the run began at a checkpoint
 	unloaded  bool                  // whether it did is not known: the checkpoint could not be loaded
 	first     time.Time             // when the queue took in the first container read

@@ -30,8 +30,9 @@ const (
 // Invariants: held is ordered by token, its ranges do not overlap, and there are
 // at most entriesMax, or loadedMax until the first change.
 type entries struct {
-	held []tried
-	next tries // what is to be held; its memory is used again
+	held   []tried
+	next   tries   // what is to be held; its memory is used again
+	unsure []tried // writes that have failed: what has their names in the store is not known
 }
 
 // begin plans an attempt at events, which are ordered. What is known of an
@@ -153,31 +154,62 @@ func (t *tries) least(put []tried) int {
 // which makes room; then what is new is written before what is old is removed, and
 // the later of two parts before the earlier, which has the name of the whole. So an
 // end of the process in between forgets nothing. Then next is what was held before.
+//
+// A write that fails is made again with the next change.
 func (e *entries) write(ctx context.Context, store func(context.Context, tried) error) error {
 	var failed error
+	unsure := e.unsure
+	e.unsure = nil
 	put := func(x tried) {
 		if err := store(ctx, x); err != nil {
 			failed = err
+			e.doubt(x)
 		}
 	}
-	remove := func(replaced bool) {
-		for _, o := range e.held {
-			named := func(x tried) bool { return x.first == o.first }
-			if from, to := e.next.between(o.first, o.end); (from < to) == replaced && !slices.ContainsFunc(e.next.list, named) {
+	remove := func(list []tried, replaced bool) {
+		for _, o := range list {
+			if from, to := e.next.between(o.first, o.end); (from < to) == replaced && !named(e.next.list, o) {
 				put(tried{first: o.first, end: o.end})
 			}
 		}
 	}
-	remove(false)
+	remove(e.held, false)
 	for _, x := range slices.Backward(e.next.list) {
-		if !slices.Contains(e.held, x) {
+		if !slices.Contains(e.held, x) || named(unsure, x) {
 			put(x)
 		}
 	}
-	remove(true)
+	remove(e.held, true)
+	for _, o := range unsure {
+		if !named(e.next.list, o) && !named(e.held, o) {
+			put(tried{first: o.first, end: o.end})
+		}
+	}
 	e.held, e.next.list = e.next.list, e.held
 	return failed
 }
+
+// doubt remembers a write that has failed: the last ones, and not more than a store
+// may have of a subscription.
+func (e *entries) doubt(x tried) {
+	if !named(e.unsure, x) {
+		e.unsure = append(e.unsure, x)
+	}
+	if n := len(e.unsure) - loadedMax; n > 0 {
+		e.unsure = e.unsure[n:]
+	}
+}
+
+// named reports whether a list has an entry with the name of x.
+func named(list []tried, x tried) bool {
+	return slices.ContainsFunc(list, func(o tried) bool { return o.first == x.first })
+}
+
+// clear plans that nothing is held.
+func (e *entries) clear() { e.next.list = e.next.list[:0] }
+
+// empty reports whether the store has nothing, as far as is known.
+func (e *entries) empty() bool { return len(e.held) == 0 && len(e.unsure) == 0 }
 
 // loaded plans what is held of entries that a store has returned, which may
 // overlap when a process ended while it wrote: the higher number counts.
@@ -237,21 +269,25 @@ func (r *run) loadAttempts(all map[triedKey]*entries) {
 	}
 }
 
-// storedOf gives what the store holds of a subscription to its attachment.
+// storedOf gives what the store holds of a subscription to its attachment; nil
+// while the entries of an earlier one are taken out.
 func (r *run) storedOf(rec *SubscriptionRecord) *entries {
 	key := keyOf(rec)
-	e := r.stored[key]
-	if e == nil {
-		return &entries{}
+	if r.dropped.has(key) {
+		return nil
 	}
+	e := r.stored[key]
 	delete(r.stored, key)
+	if e == nil {
+		e = &entries{}
+	}
 	return e
 }
 
 // keepStored keeps it for the next attachment, unless an attempt is under way:
 // then it is forgotten here, and stays in the store.
 func (r *run) keepStored(sub *subscription) {
-	if e := sub.stored; e != nil && len(e.held) > 0 && (sub.inFlight == nil || !sub.inFlight.trying) {
+	if e := sub.stored; e != nil && !e.empty() && (sub.inFlight == nil || !sub.inFlight.trying) {
 		if r.stored == nil {
 			r.stored = map[triedKey]*entries{}
 		}

@@ -265,6 +265,7 @@ func (r *run) rosterChanged(id penstock.StreamID, roster Roster) {
 			return rec.Name == sub.rec.Name && rec.Incarnation == sub.rec.Incarnation
 		}) {
 			r.remove(sub)
+			r.noMore(sub)
 			r.places.forget(&sub.rec)
 			r.withdrawn(sub.rec)
 		}
@@ -326,9 +327,6 @@ func (r *run) attach(e *streamEntry, rec SubscriptionRecord, at Position) *subsc
 		sub.tries = r.ledger.subs[keyOf(&sub.rec)]
 	}
 	_, sub.untold = r.places[keyOf(&sub.rec)]
-	if r.attempts != nil {
-		sub.stored = r.storedOf(&sub.rec)
-	}
 	i, _ := r.lookup(e, rec.Name)
 	e.subs = slices.Insert(e.subs, i, sub)
 	r.subs++

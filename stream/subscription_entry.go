@@ -40,7 +40,7 @@ type subscription struct {
 	known      *attachment    // its consumer, found for the delivery before; nil for none
 	settled    uint64         // events that its consumer settled since it was attached
 	tries      *tries         // attempts of what it was offered and has not settled; nil for none
-	stored     *entries       // what the store of attempts holds of it; nil without one
+	stored     *entries       // what the store of attempts holds of it; nil before its first attempt
 	offered    penstock.Token // of the last event that was given to its consumer
 	had        penstock.Token // with partly
 
