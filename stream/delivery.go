@@ -38,7 +38,7 @@ type delivery struct {
 	attempts int // since started
 	err      error
 	failed   []Item // of items: the failure handler is asked about them
-	untried  int    // the last of items were not tried by the last attempt: so many
+	spent    []Item // of items: the last attempt has tried them, and failed
 	trying   bool   // a worker makes an attempt
 	granted  bool   // it wants one more attempt, whatever their number
 	suspect  bool   // a process ended during the last one
@@ -178,7 +178,7 @@ func (r *run) startDelivery(d *delivery) {
 }
 
 func (r *run) firstTry(d *delivery) {
-	d.started, d.attempts, d.err, d.notBefore, d.untried = time.Now(), 0, nil, time.Time{}, 0
+	d.started, d.attempts, d.err, d.notBefore, d.spent = time.Now(), 0, nil, time.Time{}, nil
 	r.tryDeliver(d)
 }
 
@@ -278,7 +278,7 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.countSettled(d, d.events())
 		r.settled(d)
 	case errors.Is(err, errExpired):
-		r.deliveryFailed(d, d.items[:len(d.items)-d.untried])
+		r.deliveryFailed(d, d.spent)
 	case r.ctx.Err() != nil:
 		r.remember(d, d.items)
 		r.cut(d)

@@ -12,23 +12,23 @@ import (
 // attemptFailed keeps the items that failed and tries them again. When none of
 // them was tried they wait for the next poll: that is no failed attempt.
 func (r *run) attemptFailed(d *delivery, answer Answer, err error) {
-	before, failed := len(d.items), d.items
-	d.untried = 0
+	before := len(d.items)
+	d.spent = d.items
 	if err == nil {
-		failed, err = d.keepFailed(answer.Failed)
+		d.spent, err = d.keepFailed(answer.Failed)
 	}
 	d.err = err
-	r.remember(d, failed)
+	r.remember(d, d.spent)
 	r.countSettled(d, before-len(d.items))
-	tried := len(d.items) - d.untried
+	tried := len(d.spent)
 	if tried == 0 {
 		r.keep(d)
 		return
 	}
 	r.stats.Failed += uint64(tried)
-	r.tellOf(d.sub, DeliveryFailed, Diagnostic{Token: d.items[0].Token, Events: tried, Err: d.err})
+	r.tellOf(d.sub, DeliveryFailed, Diagnostic{Token: d.spent[0].Token, Events: tried, Err: d.err})
 	r.log.Warn("delivery failed; trying again", r.about(d.sub, "attempt", d.attempts, "events", tried,
-		"token", d.items[0].Token.String(), "err", d.err)...)
+		"token", d.spent[0].Token.String(), "err", d.err)...)
 	r.tryDeliver(d)
 }
 
@@ -199,17 +199,15 @@ func (d *delivery) keepFailed(failed []ItemFailure) (tried []Item, err error) {
 	for i, f := range failed {
 		if errors.Is(f.Err, ErrAway) {
 			kept[i].Attempt--
-			d.untried++
 			away = f.Err
 		} else {
-			d.untried = 0
 			err = f.Err
 			tried = append(tried, kept[i])
 		}
 	}
 	d.items = kept
 	switch {
-	case d.untried == len(kept):
+	case len(tried) == 0:
 		err = away
 	case err == nil:
 		err = errNoReason

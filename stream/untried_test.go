@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,5 +89,42 @@ func TestRestOfADeliveryWaitsForItsConsumer(t *testing.T) {
 		want(t, "after it", c.values(), "1 2 3")
 		want(t, "failed attempts", g.stats().Failed, 0)
 		want(t, "asked the failure handler", len(g.failed()), 0)
+	})
+}
+
+// An event that was not tried is not given up with those around it, before and
+// behind, that have failed until their time was over: it is tried alone then.
+func TestUntriedEventBetweenFailedOnesIsNotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, func(_ *rig, c *agentConfig) { c.deliveryBackoff = Fixed(10 * time.Second) })
+		var given []string
+		g.verdict = func(f Failure) Verdict {
+			for i := range f.Items {
+				given = append(given, string(f.Items[i].Value()))
+			}
+			return Skip
+		}
+		c := g.subscribe("s", "sub")
+		c.onDeliver = func(_ int, d *Delivery) (a Answer, _ error) {
+			for i := range d.Items {
+				switch {
+				case string(d.Items[i].Value()) != "b":
+					a.Failed = append(a.Failed, ItemFailure{i, errBoom})
+				case len(d.Items) > 1:
+					a.Failed = append(a.Failed, ItemFailure{i, ErrAway})
+				}
+			}
+			return a, nil
+		}
+		g.start()
+		g.feed(boxOf("s", 1, "a", "b", "c"))
+		g.pump()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		want(t, "given up", strings.Join(given, " "), "a c")
+		want(t, "settled", c.values(), "b")
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
 	})
 }
