@@ -13,10 +13,11 @@ import (
 // made elsewhere, so the request does not know that it is inside. Whoever waits
 // looks for it: the request notes what it waits in line for.
 
-// ask is capacity that a request waits in line for.
+// ask is what a request waits in line for: capacity, or room on the disk.
 type ask struct {
 	n     int
 	bytes penstock.Bytes
+	disk  bool
 }
 
 // askNote holds what a buffer's request waits in line for; nil while it does not.
@@ -26,12 +27,12 @@ type askKey struct{}
 
 // noteAsk notes in the context of a buffer's request that it begins to wait in
 // line. end is called when it does not any more.
-func noteAsk(ctx context.Context, n int, bytes penstock.Bytes) (end func()) {
+func noteAsk(ctx context.Context, a ask) (end func()) {
 	note, _ := ctx.Value(askKey{}).(*askNote)
 	if note == nil {
 		return nothingToEnd
 	}
-	note.Store(&ask{n, bytes})
+	note.Store(&a)
 	return func() { note.Store(nil) }
 }
 
@@ -44,7 +45,7 @@ func nothingToEnd() {}
 // about to be admitted.
 func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func()) {
 	in, _ := ctx.Value(insideKey{}).(*inside[T])
-	if in == nil || in.pusher.group.topic != b.topic || b.topic.budget == nil {
+	if in == nil || in.pusher.group.topic != b.topic || b.topic.budget == nil && !b.topic.boundedOnDisk() {
 		return nil, nothingToEnd
 	}
 	t, found := b.topic, make(chan struct{})
@@ -61,7 +62,7 @@ func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func
 			return
 		}
 		a := b.waitsFor.Load()
-		if a == nil || !t.stuck(&insider[T]{inside: in, since: w.since, n: a.n, bytes: a.bytes}) {
+		if a == nil || !t.stuckAt(a, &insider[T]{inside: in, since: w.since, n: a.n, bytes: a.bytes}) {
 			a = nil
 		} else if a == suspected {
 			over = true
@@ -81,4 +82,12 @@ func (b *Buffer[T]) inside(ctx context.Context) (stuck <-chan struct{}, end func
 		over = true
 		timer.Stop()
 	}
+}
+
+// stuckAt reports whether w, which waits for a, can never have it.
+func (t *Topic[T]) stuckAt(a *ask, w *insider[T]) bool {
+	if a.disk {
+		return t.stuckOnDisk(w)
+	}
+	return t.stuck(w)
 }

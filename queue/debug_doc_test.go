@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestObservabilityIsDocumented: every metric, every state and every field of
@@ -43,6 +45,32 @@ func TestObservabilityIsDocumented(t *testing.T) {
 	}
 	if fields < 90 {
 		t.Errorf("only %d fields", fields)
+	}
+}
+
+// TestObservabilitySaysHowManyLines: what a topic and a group can have at most.
+func TestObservabilitySaysHowManyLines(t *testing.T) {
+	text, err := os.ReadFile("../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Stats{Storage: "disk", Capacity: 1, CapacityBytes: 1, CapacityDisk: 1, UsedDisk: 1, Partitions: make([]PartitionStats, 1)}
+	g := GroupStats{Rate: 1, LastError: &GroupError{Time: time.Now()}}
+	topic, group := 0, 0
+	for _, m := range metrics {
+		if m.topic != nil {
+			topic += len(m.topic(&s))
+		} else {
+			group += len(m.group(&debugView{}, &g))
+		}
+	}
+	if want := fmt.Sprintf("a topic has at most %d lines, a group at most %d.", topic, group); !strings.Contains(string(text), want) {
+		t.Errorf("docs/observability.md does not say: %s", want)
+	}
+	for w := Wait; w <= DropOldest; w++ {
+		if !strings.Contains(string(text), "`"+w.String()+"`") {
+			t.Errorf("docs/observability.md does not say that when_full may be %v", w)
+		}
 	}
 }
 

@@ -23,27 +23,41 @@ func newDiskLine() *diskLine {
 	return &diskLine{head: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
+// boundedOnDisk reports whether the topic has a Config.CapacityDisk.
+func (t *Topic[T]) boundedOnDisk() bool { return t.disk != nil && t.disk.line != nil }
+
 // append is appendOnce that waits for disk space, if the topic is bounded in it.
 func (e *fileEngine[T]) append(ctx context.Context, values []T, metas []penstock.Meta, m *measured, pl *plan, receipt *Receipt) error {
 	if e.line == nil {
 		return e.appendOnce(ctx, values, metas, m, pl, receipt)
 	}
-	return e.bounded(ctx, len(values), func() error { return e.appendOnce(ctx, values, metas, m, pl, receipt) })
+	return e.bounded(ctx, len(values), nothingToHold, func() error { return e.appendOnce(ctx, values, metas, m, pl, receipt) })
 }
+
+// nothingToHold is for requests that hold their capacity.
+func nothingToHold() error { return nil }
 
 // bounded is an append that may have to wait, by Config.WhenFull, until the
 // segment files take less than Config.CapacityDisk. try appends the whole
-// request, or nothing of it with an error that matches [penstock.ErrFull].
-func (e *fileEngine[T]) bounded(ctx context.Context, n int, try func() error) error {
+// request, or nothing of it with an error that matches [penstock.ErrFull]. hold
+// takes its capacity, which try has done when it returns such an error: the first
+// of the line may not wait for what those behind it hold.
+func (e *fileEngine[T]) bounded(ctx context.Context, n int, hold, try func() error) error {
 	if e.line.waiting.Load() == 0 {
 		if err := try(); !refused(err) {
 			return err
 		}
+	} else if err := hold(); err != nil {
+		return err
 	}
-	if in := e.topic.insideOf(ctx); in != nil && e.topic.config.WhenFull == Wait {
+	if e.topic.config.WhenFull != Wait {
+		return e.boundedInLine(ctx, n, try)
+	}
+	if in := e.topic.insideOf(ctx); in != nil {
 		w := &insider[T]{inside: in, n: n}
 		return e.topic.waitInside(ctx, w, e.topic.stuckOnDisk, func(wait context.Context) error { return e.boundedInLine(wait, n, try) })
 	}
+	defer noteAsk(ctx, ask{n: n, disk: true})()
 	return e.boundedInLine(ctx, n, try)
 }
 
@@ -63,14 +77,21 @@ func (e *fileEngine[T]) boundedInLine(ctx context.Context, n int, try func() err
 }
 
 // refused reports whether an append found no room within Config.CapacityDisk. A
-// request of which a part was appended is not tried again.
+// request that was not admitted, or of which a part was appended, is not tried
+// again.
 func refused(err error) bool {
 	if err == nil || !errors.Is(err, penstock.ErrFull) {
 		return false
 	}
 	_, kept := errors.AsType[*keptCapacity](err)
-	return !kept
+	_, outside := errors.AsType[*notAdmitted](err)
+	return !kept && !outside
 }
+
+// notAdmitted is an error of a request that got no capacity.
+type notAdmitted struct{ error }
+
+func (e *notAdmitted) Unwrap() error { return e.error }
 
 // boundedFirst tries until there is room.
 func (e *fileEngine[T]) boundedFirst(ctx context.Context, n int, try func() error) error {

@@ -75,7 +75,7 @@ type insider[T any] struct {
 func (t *Topic[T]) acquire(ctx context.Context, n int, bytes penstock.Bytes) error {
 	in := t.insideOf(ctx)
 	if in == nil {
-		defer noteAsk(ctx, n, bytes)()
+		defer noteAsk(ctx, ask{n: n, bytes: bytes})()
 		return t.budget.Acquire(ctx, n, bytes)
 	}
 	w := &insider[T]{inside: in, n: n, bytes: bytes}

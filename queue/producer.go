@@ -48,6 +48,10 @@ type Producer[T any] struct {
 	id    uint32
 	own   int           // its partition where partitions take turns
 	turn  chan struct{} // holds a value while a request is at work
+
+	// Capacity of what the request at work has not appended. Who has the turn owns it.
+	held      int
+	heldBytes penstock.Bytes
 }
 
 // Producer returns the producer with a number from 1 to [penstock.MaxProducer];
@@ -143,14 +147,17 @@ func (p *Producer[T]) take(ctx context.Context, sequence uint64, values []T, met
 	case <-ctx.Done():
 		return Ack{}, penstock.ContextError(ctx)
 	}
-	defer func() { <-p.turn }()
+	defer func() {
+		p.letGo()
+		<-p.turn
+	}()
 	if last := p.Last(); sequence < max(last, 1) || sequence > last+1 {
 		return Ack{}, &SequenceError{Producer: p.id, Sequence: sequence, Last: last}
 	}
 	ack, err := p.appendBounded(ctx, tag, values, metas)
 	if errors.Is(err, penstock.ErrDiskFull) { // a repetition, after what is consumed has made room
 		t.disk.reclaim()
-		if ack, err = p.append(ctx, tag, values, metas); errors.Is(err, penstock.ErrDiskFull) {
+		if ack, err = p.append(ctx, tag, values, metas, p.hand); errors.Is(err, penstock.ErrDiskFull) {
 			t.disk.full.Store(true)
 		}
 	}
@@ -161,17 +168,21 @@ func (p *Producer[T]) take(ctx context.Context, sequence uint64, values []T, met
 // it. What was appended is not appended again.
 func (p *Producer[T]) appendBounded(ctx context.Context, tag penstock.ProducerTag, values []T, metas []penstock.Meta) (ack Ack, err error) {
 	if p.topic.disk.line == nil {
-		return p.append(ctx, tag, values, metas)
+		return p.append(ctx, tag, values, metas, p.hand)
 	}
-	err = p.topic.disk.bounded(ctx, len(values), func() (err error) {
-		ack, err = p.append(ctx, tag, values, metas)
+	hold := func() error {
+		_, err := p.append(ctx, tag, values, metas, p.hold)
+		return err
+	}
+	err = p.topic.disk.bounded(ctx, len(values), hold, func() (err error) {
+		ack, err = p.append(ctx, tag, values, metas, p.hand)
 		return err
 	})
 	return ack, err
 }
 
-// append appends what is missing of a request.
-func (p *Producer[T]) append(ctx context.Context, tag penstock.ProducerTag, values []T, metas []penstock.Meta) (Ack, error) {
+// append gives what is missing of a request to hand or to hold.
+func (p *Producer[T]) append(ctx context.Context, tag penstock.ProducerTag, values []T, metas []penstock.Meta, missing func(context.Context, *request, Ack) (Ack, error)) (Ack, error) {
 	t, e := p.topic, p.topic.disk
 	var m *measured
 	if t.measured {
@@ -224,7 +235,7 @@ func (p *Producer[T]) append(ctx context.Context, tag penstock.ProducerTag, valu
 	if len(r.parts) == 0 {
 		return ack, nil
 	}
-	return p.hand(ctx, r, ack)
+	return missing(ctx, r, ack)
 }
 
 // plan says where the events go.
@@ -249,28 +260,45 @@ func (p *Producer[T]) plan(pl *plan, values []T, metas []penstock.Meta) error {
 	return nil
 }
 
-// hand takes capacity for the parts of the request and hands them to their
-// partitions.
-func (p *Producer[T]) hand(ctx context.Context, r *request, ack Ack) (Ack, error) {
-	t, e := p.topic, p.topic.disk
+// hold takes capacity for the parts of the request, which stays with the producer
+// until they are appended or the request is over. What it holds of an earlier try
+// it keeps.
+func (p *Producer[T]) hold(ctx context.Context, r *request, ack Ack) (Ack, error) {
+	t := p.topic
 	n, bytes := 0, penstock.Bytes(0)
 	for i := range r.parts {
 		n, bytes = n+r.parts[i].count, bytes+r.parts[i].bytes
-		if err := e.log.Partition(r.parts[i].index).Fault(); err != nil {
+		if err := t.disk.log.Partition(r.parts[i].index).Fault(); err != nil {
 			return Ack{}, err
 		}
 	}
-	if t.budget != nil {
-		if !t.budget.TryAcquire(n, bytes) {
-			if err := t.admit(ctx, n, bytes); err != nil {
-				return Ack{}, err
-			}
+	if t.budget == nil || n == p.held && bytes == p.heldBytes {
+		return ack, nil
+	}
+	p.letGo() // another part is missing than before
+	if !t.budget.TryAcquire(n, bytes) {
+		if err := t.admit(ctx, n, bytes); err != nil {
+			return Ack{}, &notAdmitted{err}
 		}
-		defer func() { // of what was not appended
-			if n > 0 {
-				t.budget.Release(n, bytes)
-			}
-		}()
+	}
+	p.held, p.heldBytes = n, bytes
+	return ack, nil
+}
+
+// letGo gives back the capacity of what was not appended.
+func (p *Producer[T]) letGo() {
+	if p.held > 0 {
+		p.topic.budget.Release(p.held, p.heldBytes)
+		p.held, p.heldBytes = 0, 0
+	}
+}
+
+// hand hands the parts of the request, which hold their capacity, to their
+// partitions.
+func (p *Producer[T]) hand(ctx context.Context, r *request, ack Ack) (Ack, error) {
+	e := p.topic.disk
+	if _, err := p.hold(ctx, r, ack); err != nil {
+		return Ack{}, err
 	}
 	if err := e.reserve(ctx, r); err != nil {
 		return Ack{}, err
@@ -293,7 +321,9 @@ func (p *Producer[T]) hand(ctx context.Context, r *request, ack Ack) (Ack, error
 			continue
 		}
 		ack.Parts = append(ack.Parts, Part{Partition: x.index, First: first, Count: x.count})
-		n, bytes = n-x.count, bytes-x.bytes
+		if p.topic.budget != nil {
+			p.held, p.heldBytes = p.held-x.count, p.heldBytes-x.bytes
+		}
 	}
 	if failed != nil {
 		return Ack{}, failed

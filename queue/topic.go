@@ -188,7 +188,7 @@ func (t *Topic[T]) close() error {
 	if t.budget != nil {
 		t.budget.Close()
 	}
-	if t.disk != nil && t.disk.line != nil {
+	if t.boundedOnDisk() {
 		close(t.disk.line.closed)
 	}
 	t.groupsMu.Lock()
