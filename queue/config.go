@@ -160,7 +160,7 @@ type Config[T any] struct {
 	// with [penstock.ErrUnsupported]. The variable PENSTOCK_MMAP=off makes it
 	// WritePwrite. It may change between opens. [PartitionStats] shows which it is.
 	WritePath segfile.WritePath
-	fs        vfs.FS // of tests; nil is the operating system's
+	fs        vfs.FS // of tests, else nil; once the topic is open, that of its log
 	hidden    bool   // the topic is a part of another one, and is not shown by itself
 
 	// Logger receives what an operator should know; nil is slog.Default().

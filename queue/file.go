@@ -51,6 +51,7 @@ func openFileEngine[T any](ctx context.Context, t *Topic[T]) (*fileEngine[T], er
 	if err != nil {
 		return nil, nameField(c.Name, err)
 	}
+	c.fs = log.Files()
 	e := &fileEngine[T]{topic: t, codec: c.Codec, log: log, parked: make(map[string][]*seglog.Hold), dropping: make(chan struct{}, 1)}
 	e.requests.New = func() any { return new(request) }
 	if c.CapacityDisk > 0 {

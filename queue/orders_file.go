@@ -45,7 +45,7 @@ type orderFile struct {
 
 func newOrderFile[T any](c *Config[T], group string, partition int) *orderFile {
 	return &orderFile{
-		fs: c.files(), dir: filepath.Join(c.topicDir(), ordersDir), name: partitionDir(partition) + "." + segfile.EscapeName(group),
+		fs: c.fs, dir: filepath.Join(c.topicDir(), ordersDir), name: partitionDir(partition) + "." + segfile.EscapeName(group),
 		topic: c.Name, partition: partition, group: group,
 	}
 }
@@ -214,7 +214,7 @@ func (r *orderReader) text() string {
 
 // removeOrders removes what a deleted group has ordered.
 func (c *Config[T]) removeOrders(group string) error {
-	files, dir := c.files(), filepath.Join(c.topicDir(), ordersDir)
+	files, dir := c.fs, filepath.Join(c.topicDir(), ordersDir)
 	names, err := list(files, dir)
 	if err != nil {
 		return err

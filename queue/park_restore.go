@@ -28,7 +28,7 @@ type leftParked struct {
 
 // hasRetry reports whether a retry log was made for a group.
 func (c *Config[T]) hasRetry(group string) (bool, error) {
-	marks, err := list(c.files(), filepath.Join(c.topicDir(), retryMadeDir))
+	marks, err := list(c.fs, filepath.Join(c.topicDir(), retryMadeDir))
 	name := segfile.EscapeName(group)
 	for _, m := range marks {
 		if _, of, ok := strings.Cut(m, "."); ok && of == name {

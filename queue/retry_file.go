@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
 	"github.com/penstock/penstock/segfile"
 	"github.com/penstock/penstock/settle"
 )
@@ -131,10 +132,10 @@ func (r *fileRetry[T]) append(entries []settle.Entry, _ *view[T]) error {
 			return nil
 		}
 		if err := r.open(true); err != nil {
-			if !errors.Is(err, penstock.ErrDiskFull) {
+			if !errors.Is(err, penstock.ErrDiskFull) && !errors.Is(err, vfs.ErrMoved) {
 				return r.wrap(err)
 			}
-			r.pause = time.Now().Add(retryPause)
+			r.putOff(err)
 			return nil
 		}
 		n, err := r.appendFrame(entries)
@@ -280,10 +281,15 @@ func (r *fileRetry[T]) landFailed() error {
 	if errors.Is(first, penstock.ErrClosed) {
 		return first
 	}
+	r.putOff(first)
+	return nil
+}
+
+// putOff has what could not be appended tried again later.
+func (r *fileRetry[T]) putOff(err error) {
 	r.pause = time.Now().Add(retryPause)
 	r.engine.topic.logger.Warn("the retry log could not be written; parked events hold the commit until it can",
-		"group", r.origin.group, "partition", r.origin.partition, "err", first)
-	return nil
+		"group", r.origin.group, "partition", r.origin.partition, "err", err)
 }
 
 func (r *fileRetry[T]) retryAt() time.Time { return r.pause }

@@ -49,18 +49,11 @@ type retryFiles struct {
 
 func partitionDir(partition int) string { return fmt.Sprintf("p%05d", partition) }
 
-func (c *Config[T]) files() vfs.FS {
-	if c.fs == nil {
-		return vfs.OS()
-	}
-	return c.fs
-}
-
 // topicDir is the topic's own directory.
 func (c *Config[T]) topicDir() string { return filepath.Join(c.Dir, segfile.EscapeName(c.Name)) }
 
 func newRetryFiles[T any](c *Config[T], group string, partition int) *retryFiles {
-	f := &retryFiles{fs: c.files(), topic: c.topicDir(), part: partitionDir(partition)}
+	f := &retryFiles{fs: c.fs, topic: c.topicDir(), part: partitionDir(partition)}
 	record := c.SegmentBytes // no frame of the topic, and so no record, is larger
 	if record == 0 || record > 64*penstock.MiB {
 		record = 64 * penstock.MiB
@@ -183,7 +176,7 @@ func (c *Config[T]) removeRetry(group string) error {
 	if err := c.removeOrders(group); err != nil {
 		return err
 	}
-	files := c.files()
+	files := c.fs
 	parts, err := list(files, filepath.Join(c.topicDir(), retryDir))
 	if err != nil {
 		return err

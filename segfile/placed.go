@@ -29,6 +29,12 @@ func inPlace(fsys vfs.FS, lock io.Closer) vfs.FS {
 	return fsys
 }
 
+// Files returns the file system of the configuration as the log uses it, for what
+// else lies in the topic's directory. Where it can be told, a name is refused with
+// an error that matches vfs.ErrMoved while that directory is not in its place (ADR
+// 0107). It works until the log is closed, and is safe for concurrent use.
+func (l *Log) Files() vfs.FS { return l.cfg.FS }
+
 func (p *placed) Create(name string) (vfs.File, error) {
 	if err := p.lock.InPlace(); err != nil {
 		return nil, err

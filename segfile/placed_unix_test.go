@@ -112,7 +112,7 @@ func TestTopicThatWasMovedIsNotReadWhereItWas(t *testing.T) {
 	_, err = first.Cursors("stored", StartEarliest)
 	wantErr(t, err, vfs.ErrMoved)
 	wantErr(t, p.Trim(8), vfs.ErrMoved) // makes the stored position durable first
-	files := first.cfg.FS
+	files := first.Files()
 	_, err = files.List(first.dir)
 	wantErr(t, err, vfs.ErrMoved)
 	_, err = files.Stat(filepath.Join(first.dir, topicName))
