@@ -248,6 +248,7 @@ func (t *Topic[T]) addGroup(name string, c GroupConfig, options []GroupOption[T]
 	if c.parks() || g.left.some {
 		g.parking = newParking(g)
 	}
+	g.noteOpened(cursors)
 	if t.disk != nil {
 		t.disk.attached(name)
 	}
@@ -274,9 +275,6 @@ func (g *Group[T]) attach(p *partition[T]) (*cursor[T], error) {
 		cur := newCursor(g, p, hold, s)
 		if file, ok := s.(*fileSource[T]); ok {
 			cur.completed = file.completed()
-			if file.passed.Events > 0 {
-				g.noteSkip(cur, Skip{From: file.passed.From, To: file.passed.To, Events: file.passed.Events})
-			}
 		}
 		return cur, nil
 	}

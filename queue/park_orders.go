@@ -161,11 +161,12 @@ func (s *shownParking) overBy(e *settle.Entry) {
 	}
 }
 
-// purge forgets what is over by the entries up to seq, which the retry log
-// holds. It reports whether there were orders and are none any more.
+// purge notes that the retry log holds the entries up to seq, and forgets the
+// orders that are over by them. It reports whether there were orders and are none any more.
 func (s *shownParking) purge(seq uint64) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.held = seq
 	if len(s.orders.list) == 0 {
 		return false
 	}

@@ -38,9 +38,11 @@ type shownParking struct {
 
 	mu     sync.Mutex
 	events map[penstock.Offset]shownEvent
+	held   uint64 // the retry log is known to hold the entries up to it
 }
 
 type shownEvent struct {
+	seq     uint64 // of its first entry; 0 when it was there at the start of the run
 	key     string
 	size    penstock.Bytes
 	attempt int
@@ -54,7 +56,7 @@ type shownEvent struct {
 func (s *shownParking) reset(entries []parkedEntry, list []order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seq = 0
+	s.seq, s.held = 0, 0
 	clear(s.events)
 	for i := range entries {
 		s.events[entries[i].Offset] = shown(entries[i].Entry, entries[i].since)
@@ -87,8 +89,9 @@ func (s *shownParking) note(entries []settle.Entry, now time.Time) {
 			delete(s.events, e.Offset)
 			continue
 		}
+		texts[i].seq = e.Seq
 		if was, ok := s.events[e.Offset]; ok {
-			texts[i].since = was.since
+			texts[i].since, texts[i].seq = was.since, was.seq
 		}
 		s.events[e.Offset] = texts[i]
 	}

@@ -53,12 +53,55 @@ func (e *fileEngine[T]) pass(g *Group[T], p *partition[T], to penstock.Offset) e
 	hold.Lower(done.To) // what its owner looks at lies in memory of its own
 	if done.To > done.From {
 		g.seen.sought.Add(int64(done.To - done.From))
-		g.noteSkip(c, Skip{From: done.From, To: done.To, Events: done.Events})
+		g.noteSkip(c, Skip{From: done.From, To: done.To, Events: g.gone(p.index, done)})
 	}
 	c.sought.Store(&sought{hold: hold, era: done.Era, passed: true})
 	p.marks.Remove(old)
 	g.recontrol()
 	return err
+}
+
+// gone returns how many events an open group that was passed does not see any
+// more: not those that the retry log holds, which come again, though it may not
+// be stored yet that they are parked.
+func (g *Group[T]) gone(partition int, done segfile.Passed) uint64 {
+	if g.parking == nil {
+		return done.Events
+	}
+	s := &g.parking.lanes[partition].shown
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := done.Events
+	for o, e := range s.events {
+		if e.seq <= s.held && o >= done.From && o < done.To && !done.Completed(o) {
+			n--
+		}
+	}
+	return n
+}
+
+// noteOpened notes what a group was passed over before it was opened. What it
+// has parked is not told as skipped, as far as the retry log can be read: if it
+// cannot, Run says so.
+func (g *Group[T]) noteOpened(cursors []*cursor[T]) {
+	for _, c := range cursors {
+		f, ok := c.source.(*fileSource[T])
+		if !ok || f.passed.Events == 0 {
+			continue
+		}
+		n := f.passed.Events
+		if g.left.some {
+			log := g.parking.lanes[c.part.index].log
+			entries, err := log.load()
+			log.rest()
+			for _, e := range entries {
+				if err == nil && e.Offset >= f.passed.From && e.Offset < f.passed.To && !f.passed.Completed(e.Offset) {
+					n--
+				}
+			}
+		}
+		g.noteSkip(c, Skip{From: f.passed.From, To: f.passed.To, Events: n})
+	}
 }
 
 // passOpened moves a group that is being opened to where it may begin. It runs

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
+	"github.com/penstock/penstock/internal/vfs"
 	"github.com/penstock/penstock/queue"
 )
 
@@ -234,4 +235,71 @@ func TestRequestThatWaitsForDiskSleeps(t *testing.T) {
 		}
 		endsWith(t, p, nil)
 	})
+}
+
+// TestPassedGroupIsNotToldWhatItHasParked: the commit was not stored yet, so the
+// position that was passed had the parked events as open. They were told as
+// skipped, and came again.
+func TestPassedGroupIsNotToldWhatItHasParked(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		for _, level := range levels {
+			t.Run(fmt.Sprint(level, " killed ", killed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := vfs.NewMem()
+					c := passing(keyedOnDisk("data", m))
+					c.Durability = level
+					var h heard
+					gc := queue.GroupConfig{BatchMax: 1, Retry: parkPolicy(), OnSkip: h.add, Drain: time.Second}
+					topic, g := openKeyed(t, c, gc)
+					produceEach(t, topic, "a1", "a2", "b1", "b2")
+					gate := make(chan struct{})
+					w := handleWords(failUntil(2, "a1"))
+					run := startRun(t, g, func(ctx context.Context, b penstock.Batch[string]) error {
+						switch b.Value(0) {
+						case "b1":
+							time.Sleep(10 * time.Millisecond) // the retry log has the others, and the commit is not stored
+						case "b2":
+							<-gate
+						}
+						return w.handle(ctx, b)
+					})
+					time.Sleep(20 * time.Millisecond)
+					var first penstock.Offset
+					if killed {
+						left := m.Clone()
+						close(gate)
+						run.mustStop(t)
+						closeTopic(t, topic)
+						c = queue.WithFS(c, left)
+						topic = openDisk(t, c)
+						first = passBy(t, topic)
+						g = group(t, topic, "g", gc)
+					} else {
+						first = passBy(t, topic)
+						close(gate)
+						run.mustStop(t)
+					}
+					events, from := uint64(0), penstock.Offset(0)
+					for _, s := range h.all() {
+						if s.From != from {
+							t.Errorf("told %+v, want from %d", s, from)
+						}
+						from, events = s.To, events+s.Events
+					}
+					if from != first || events != uint64(first)-2 {
+						t.Errorf("told %d events up to %d, want %d up to %d", events, from, first-2, first)
+					}
+					again := handleWords(nil)
+					run = startRun(t, g, again.handle)
+					time.Sleep(20 * time.Second)
+					run.mustStop(t)
+					nothingIsParked(t, g)
+					if calls := strings.Join(again.calls, ","); strings.Count(calls, " a1") != 1 || strings.Count(calls, " a2") != 1 || strings.Contains(calls, "b") {
+						t.Errorf("calls %v", again.calls)
+					}
+					closeTopic(t, topic)
+				})
+			})
+		}
+	}
 }

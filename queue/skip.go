@@ -17,7 +17,7 @@ type Skip struct {
 	Group     string
 	Partition int
 	From, To  penstock.Offset // the events [From, To); the group goes on at To
-	Events    uint64          // of them, those that the group had not settled, as far as was stored
+	Events    uint64          // of them, those that the group had not settled, as far as was stored, nor parked
 	Time      time.Time
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock"
@@ -159,6 +160,14 @@ type Passed struct {
 	From   penstock.Offset // the position before
 	To     penstock.Offset // and after, or where it was to be; From when it was further already
 	Events uint64          // of [From, To) that were not completed
+
+	completed []uint64
+}
+
+// Completed reports whether an offset of [From, To) was completed.
+func (p Passed) Completed(o penstock.Offset) bool {
+	n := uint64(o - p.From)
+	return n/64 < uint64(len(p.completed)) && p.completed[n/64]>>(n%64)&1 == 1
 }
 
 // Pass moves the position forward to an offset without the group, which may be
@@ -175,6 +184,7 @@ func (c *Cursor) Pass(to penstock.Offset, sync bool) (Passed, error) {
 	done := Passed{Era: c.era, From: from, To: max(from, to)}
 	n := uint64(done.To - from)
 	done.Events = n - countBelow(c.want.completed, n)
+	done.completed = slices.Clone(c.want.completed)
 	if err := c.usableLocked(); err != nil {
 		return done, err
 	}
