@@ -324,6 +324,7 @@ func (r *run) over(d *delivery) {
 	switch {
 	case len(d.rest) == 0:
 	case !d.sifted:
+		r.pumping.unreported++
 		r.sift(d)
 		return
 	default:

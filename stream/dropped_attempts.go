@@ -23,10 +23,12 @@ func (d *dropped) has(key triedKey) bool {
 	return ok
 }
 
-// noMore forgets the attempts of a subscription that was removed for good: that is
-// gone, was unsubscribed, or was faulted. Given back by a reset, its events have
-// the attempts that new ones have (ADR 0109).
+// noMore forgets what was remembered of a subscription that was removed for good:
+// that is gone, was unsubscribed, or was faulted. Given back by a reset, its consumer
+// is asked for its place, and its events have the attempts that new ones have
+// (ADR 0109).
 func (r *run) noMore(sub *subscription) {
+	r.places.forget(&sub.rec)
 	key := keyOf(&sub.rec)
 	r.ledger.drop(key)
 	sub.tries = nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,4 +291,68 @@ func TestInterleavedContainersStayWhole_ORC84(t *testing.T) {
 			cur.Close()
 		}
 	})
+}
+
+// unheard is a registry of which no notice arrives while it is told to be quiet.
+type unheard struct {
+	*scriptRegistry
+	quiet *atomic.Bool
+}
+
+type unheardProducer struct {
+	Producer
+	quiet *atomic.Bool
+}
+
+func (u unheard) RegisterProducer(ctx context.Context, s QualifiedStreamID, p Producer) (Roster, error) {
+	return u.scriptRegistry.RegisterProducer(ctx, s, unheardProducer{p, u.quiet})
+}
+
+func (p unheardProducer) RosterChanged(s QualifiedStreamID, r Roster) bool {
+	return p.quiet.Load() || p.Producer.RosterChanged(s, r)
+}
+
+// A subscription that was faulted and reset was told that its place was taken
+// before, unless the notice of its fault had come first: it would have gone on
+// behind what had been read, and not where its consumer asks.
+func TestResetSubscriptionIsAskedForItsPlace(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &placedConsumer{}
+			c.onShake = func(int) (Position, error) { return Position{Kind: PositionEarliest}, nil }
+			c.onDeliver = func(n int, _ *Delivery) (Answer, error) {
+				if n == 1 {
+					return Answer{}, errBoom
+				}
+				return Answer{}, nil
+			}
+			var off atomic.Bool
+			g := newRig(t, func(g *rig, a *agentConfig) {
+				a.maxAttempts, a.registry = 1, unheard{g.registry, &off}
+				a.resolve = func(context.Context, SubscriptionRecord) (Consumer, error) { return c, nil }
+			})
+			g.verdict = func(Failure) Verdict { return Fault }
+			g.start()
+			g.subscribe("s", "sub")
+			off.Store(quiet)
+			g.feed(box("s", 1))
+			g.pump()
+			want(t, "faulted", g.stats().Faulted, 1)
+			off.Store(false)
+			g.feed(box("s", 2))
+			g.pump()
+			if err := g.registry.Reset(t.Context(), SubscriptionRecord{Stream: g.qualified("s"), Name: "sub"}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			g.feed(box("s", 3))
+			g.pump()
+			if fmt.Sprint(c.placed) != "[0 0]" {
+				t.Errorf("without notices %v: placed by %v, want none each time", quiet, c.placed)
+			}
+			if err := g.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

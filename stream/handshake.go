@@ -340,7 +340,6 @@ func (r *run) gone(sub *subscription) {
 	r.log.Warn("consumer is gone; its subscription is removed", r.about(sub)...)
 	r.remove(sub)
 	r.noMore(sub)
-	r.places.forget(&rec)
 	r.leaveIfUnused(sub.entry)
 	if rec.Implicit || !r.latch.enter() {
 		return

@@ -266,7 +266,6 @@ func (r *run) rosterChanged(id penstock.StreamID, roster Roster) {
 		}) {
 			r.remove(sub)
 			r.noMore(sub)
-			r.places.forget(&sub.rec)
 			r.withdrawn(sub.rec)
 		}
 	}

@@ -215,8 +215,8 @@ func (r *visibilityReceiver) renew() {
 		select {
 		case <-r.stop:
 			return
-		case now := <-tick.C:
-			r.renewHeld(now)
+		case <-tick.C: // whose time may be over for long
+			r.renewHeld(time.Now())
 		}
 	}
 }
@@ -299,6 +299,8 @@ func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) erro
 	if len(done) == 0 {
 		return nil
 	}
+	r.mu.Lock() // what is acknowledged is not renewed any more
+	defer r.mu.Unlock()
 	now, late := time.Now(), 0
 	for i := range done {
 		if n, ok := done[i].Raw.(receipt); !ok || !r.queue.acknowledge(n.number, now) {
@@ -309,7 +311,6 @@ func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) erro
 	for last >= 0 && done[last].Events.Len() == 0 {
 		last--
 	}
-	r.mu.Lock()
 	kept, next := r.held[:0], 0
 	for _, h := range r.held {
 		for next < len(done) && done[next].Token.Compare(h.token) < 0 {
@@ -324,7 +325,6 @@ func (r *visibilityReceiver) Delivered(_ context.Context, done []Container) erro
 		kept = append(kept, h)
 	}
 	r.held = kept
-	r.mu.Unlock()
 	if late > 0 {
 		return fmt.Errorf("%d of %d containers: %w", late, len(done), ErrReceiptExpired)
 	}

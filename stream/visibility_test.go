@@ -429,3 +429,37 @@ func TestCutDrainGivesBack(t *testing.T) {
 		want(t, "left", v.Stats()[0].Events, 0)
 	})
 }
+
+// A renewal beside the acknowledgement of the same receipts counted them as late,
+// and said that the containers come again.
+func TestAcknowledgedReceiptIsNotRenewed(t *testing.T) {
+	v := newVisible(t, VisibilityConfig{})
+	r := v.receiver().(*visibilityReceiver)
+	for range 5 {
+		for range 1000 {
+			v.put("a")
+		}
+		got := v.read(r, 1000)
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() { // renews until it is stopped below, and is waited for
+			defer close(done)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					r.renewHeld(time.Now())
+				}
+			}
+		}()
+		err := r.Delivered(t.Context(), got)
+		close(stop)
+		<-done
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want(t, "late", v.queue.Stats()[0].LateReceipts, 0)
+	want(t, "acknowledged", v.queue.Stats()[0].Acknowledged, 5000)
+	v.shutdown(r)
+}
