@@ -94,6 +94,14 @@ func (d *delivery) since() time.Time {
 	return d.containers[0].Time
 }
 
+// first returns the token of the first container that is not over.
+func (d *delivery) first() penstock.Token {
+	if len(d.containers) > 0 {
+		return d.containers[0].Token
+	}
+	return d.rest[0].Token // the filter has them
+}
+
 // last returns the token of the last of them.
 func (d *delivery) last() penstock.Token {
 	if d.whole == 0 {

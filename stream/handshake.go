@@ -53,6 +53,7 @@ func (r *run) endHandshake(h *handshake) {
 	h.sub.pending--
 	if h.request == h.sub.request {
 		h.sub.supersede = nil
+		h.sub.letGo()
 	}
 	r.latch.leave()
 }
@@ -379,20 +380,4 @@ func (r *run) remove(sub *subscription) {
 	r.step("removed " + sub.rec.Name)
 	r.tellOf(sub, SubscriptionRemoved, Diagnostic{})
 	r.unstall()
-}
-
-// closeCursors gives up everything that the subscription holds in the cache,
-// except the protection of a delivery in flight.
-func (s *subscription) closeCursors() {
-	if s.cursor != nil {
-		s.cursor.Close()
-	}
-	if s.pin != nil {
-		s.pin.Close()
-		s.pin = nil
-	}
-	if s.kept != nil {
-		s.kept.unprotect()
-		s.kept = nil
-	}
 }

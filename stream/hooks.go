@@ -51,7 +51,8 @@ type SubscribeOption func(*subscribeOptions)
 //
 // How far back it can go: to what lies above the checkpoint of the queue, which
 // follows the slowest subscription, and is in the cache. What all subscriptions
-// of the queue have settled cannot be asked for again, by none of them. That is
+// of the queue have settled cannot be asked for again, by none of them, but for
+// what a handler of the subscription has when Subscribe is called. That is
 // found out behind Subscribe, by the agent: the failure handler is asked, which
 // by default faults the subscription ([ErrFaulted], [Stream.Reset]). To start
 // with what there is, take [Earliest].

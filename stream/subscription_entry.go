@@ -48,6 +48,7 @@ type subscription struct {
 
 	id        uint64 // of this attachment, never used again in the run
 	pin       Cursor // where it starts unless its consumer asks for another place
+	back      Cursor // where the delivery began that was under way when it was asked anew; nil for none
 	request   uint64 // id of the latest handshake requested
 	supersede func() // stops the latest one; nil when none is in flight
 	notBefore time.Time
@@ -66,6 +67,31 @@ func (s *subscription) holdsEntry() bool {
 	}
 	_, more := s.cursor.Peek()
 	return more
+}
+
+// closeCursors gives up everything that the subscription holds in the cache,
+// except the protection of a delivery in flight.
+func (s *subscription) closeCursors() {
+	if s.cursor != nil {
+		s.cursor.Close()
+	}
+	if s.pin != nil {
+		s.pin.Close()
+		s.pin = nil
+	}
+	s.letGo()
+	if s.kept != nil {
+		s.kept.unprotect()
+		s.kept = nil
+	}
+}
+
+// letGo gives up the place that it could be asked to go back to.
+func (s *subscription) letGo() {
+	if s.back != nil {
+		s.back.Close()
+		s.back = nil
+	}
 }
 
 // announcedAgain is a notice for a known subscription: its consumer is asked
@@ -96,6 +122,11 @@ func (r *run) requestHandshake(sub *subscription) {
 	}
 	if !r.latch.enter() {
 		return // the position stays unresolved, so the checkpoint stays too
+	}
+	if d := sub.inFlight; d != nil && d.current() && sub.back == nil {
+		// Its own handler may have asked for it to be given again. The cache keeps
+		// it until there is an answer, although it may be settled before.
+		sub.back = r.open(sub.entry.id, Position{Kind: PositionAt, Token: d.first()})
 	}
 	sub.pending++
 	sub.asked = time.Now()
