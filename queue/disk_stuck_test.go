@@ -1,9 +1,12 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,6 +130,70 @@ func TestDropOldestDropsNoMoreThanItCanDelete(t *testing.T) {
 		withinDisk(t, topic)
 		if stay, over := strings.Count(said.String(), "consumed segments stay on disk"), strings.Count(said.String(), "consumed segments are deleted again"); stay != 1 || over != 1 {
 			t.Errorf("the log tells %d times that files stay, and %d times that it is over", stay, over)
+		}
+	})
+}
+
+// TestDropOldestLeavesADamagedPartitionAlone: one that keeps its only segment for a
+// repair makes no room, so its events are not passed for any, and the others go on.
+func TestDropOldestLeavesADamagedPartitionAlone(t *testing.T) {
+	forEachDiskCapacity(t, 2, func(t *testing.T, c queue.Config[string]) {
+		c.WhenFull, c.HardRetention, c.Key = queue.DropOldest, true, func(v string) string { return v[:4] }
+		topic := openDisk(t, c)
+		group(t, topic, "g", queue.GroupConfig{})
+		var in [2]string // events of the two partitions
+		for i := 0; in[0] == "" || in[1] == ""; i++ {
+			ack, err := topic.ProduceAsync(t.Context(), wide(i)[:4])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := ack.Wait(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			in[got.Parts[0].Partition] = wide(i)
+		}
+		produce(t, topic, in[0])
+		produce(t, topic, in[0])
+		if err := topic.Close(); err != nil {
+			t.Fatal(err)
+		}
+		segments, err := filepath.Glob(filepath.Join(c.Dir, c.Name, "p00000", "*.seg"))
+		if err != nil || len(segments) != 1 {
+			t.Fatalf("segments %q, %v", segments, err)
+		}
+		b, err := os.ReadFile(segments[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(segments[0], int64(bytes.LastIndex(b, []byte(in[0])))); err != nil {
+			t.Fatal(err)
+		}
+		topic = openDisk(t, c)
+		g := group(t, topic, "g", queue.GroupConfig{})
+		wantErr(t, topic.Stats().Partitions[0].Fault, penstock.ErrCorrupt)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for range 60 {
+			if err := topic.Produce(ctx, in[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		withinDisk(t, topic)
+		if s := topic.Stats(); s.Partitions[0].Retained == 0 || s.Skipped == 0 {
+			t.Errorf("%d events are retained in the damaged partition, %d were passed", s.Partitions[0].Retained, s.Skipped)
+		}
+		for {
+			b, ok, err := g.Consumer(0).TryPull(1)
+			if ok && b.Value(0) == in[0] {
+				return
+			}
+			if _, told := errors.AsType[*queue.SkippedError](err); !ok && !told {
+				t.Fatalf("no event of the damaged partition came: %v", err)
+			}
+			if ok {
+				commit(t, g.Consumer(0))
+			}
 		}
 	})
 }

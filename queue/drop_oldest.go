@@ -96,7 +96,8 @@ func (e *fileEngine[T]) dropFor(n int, bytes penstock.Bytes) bool {
 }
 
 // dropTo moves all groups past the oldest events of the partition that holds the
-// oldest one, up to the offset that end gives for the two.
+// oldest one, up to the offset that end gives for the two; that offset itself says
+// that nothing can go.
 func (e *fileEngine[T]) dropTo(end func(p *partition[T], from penstock.Offset) penstock.Offset) bool {
 	t := e.topic
 	t.groupsMu.Lock()
@@ -104,7 +105,7 @@ func (e *fileEngine[T]) dropTo(end func(p *partition[T], from penstock.Offset) p
 	p, since := (*partition[T])(nil), int64(math.MaxInt64)
 	for _, q := range t.parts {
 		at := max(q.marks.Committed(), q.file.earliest())
-		if at >= q.end() {
+		if at >= q.end() || end(q, at) <= at { // the latter where damage keeps the oldest segment
 			continue
 		}
 		var times [1]int64

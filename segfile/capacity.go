@@ -144,11 +144,15 @@ func (p *Partition) roomEndsLocked(size int64, written bool) {
 }
 
 // FirstEnd returns the offset behind the oldest segment, which is the least that
-// makes room on disk when it is trimmed; Readable when there is one or none.
+// makes room on disk when it is trimmed; Readable when there is one or none. It
+// is Earliest in a damaged partition that keeps its oldest segment.
 func (p *Partition) FirstEnd() penstock.Offset {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.segs) < 2 {
+	switch {
+	case p.fault != nil && (len(p.segs) < 2 || p.segs[1].hdr.base > p.held):
+		return p.Earliest()
+	case len(p.segs) < 2:
 		return p.Readable()
 	}
 	return p.segs[1].hdr.base

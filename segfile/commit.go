@@ -255,8 +255,14 @@ func (p *Partition) afterAppend(m mark) {
 	}
 }
 
-// saveState writes state.slot.
+// saveState writes state.slot. That of a damaged partition goes on to say what
+// tells of the damage: only where the log starts changes.
 func (p *Partition) saveState(clean, sync bool) error {
+	if p.fault != nil {
+		st := p.w.told
+		st.start = p.w.start
+		return p.w.state.write(st.encode(), sync)
+	}
 	p.mu.Lock()
 	m := p.safe
 	p.mu.Unlock()

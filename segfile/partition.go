@@ -67,6 +67,7 @@ type Partition struct {
 	claimed  bool // there is room for the next segment; see capacity.go
 
 	unneeded  penstock.Offset // the highest offset that Trim was given
+	held      penstock.Offset // a damaged partition keeps what lies behind it
 	timer     *time.Timer
 	armed     bool   // the timer runs
 	seen      uint64 // counts.frames when it was armed
@@ -99,6 +100,7 @@ type writer struct {
 	refreshed    int64 // position when state.slot was last written
 	state        *slotFile
 	start        penstock.Offset // log start in state.slot
+	told         state           // what state.slot says of a damaged partition
 	found        map[string]bool // groups whose position was found at open and may be in the page cache only
 	settle       func() error    // cuts the torn tail; nil unless cramped
 	producers    *slotFile       // nil before the first numbered append

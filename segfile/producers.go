@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -286,6 +287,7 @@ func (r *recovery) producers(ctx context.Context) error {
 	p := r.p
 	slot, payload, err := openSlot(p.cfg.FS, filepath.Join(p.dir, producersName), producersMark, p.owner())
 	if errors.Is(err, fs.ErrNotExist) {
+		r.cover = math.MaxUint64 // there were none
 		return nil
 	}
 	if slot == nil {
@@ -299,7 +301,7 @@ func (r *recovery) producers(ctx context.Context) error {
 	if err == nil {
 		table, covered, err = decodeProducers(payload)
 	}
-	if err == nil && covered > p.Readable() {
+	if r.cover = covered; err == nil && covered > p.Readable() {
 		err = fmt.Errorf("it covers offset %d, and the log ends at %d", covered, p.Readable())
 	}
 	if err != nil {

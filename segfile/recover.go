@@ -40,8 +40,9 @@ type recovery struct {
 	p      *Partition
 	report RecoveryReport
 	st     state
-	lost   bool  // state.slot had no valid slot
-	cause  error // why
+	lost   bool            // state.slot had no valid slot
+	cause  error           // why
+	cover  penstock.Offset // producers.slot knows what was appended below it; 0: it knows nothing
 	bases  []penstock.Offset
 	spare  bool                                   // a segment was being prepared, and is still there
 	first  *secured                               // what is done beside the reading; nil when nothing is read
@@ -62,8 +63,18 @@ func openPartition(ctx context.Context, l *Log, id int) (*Partition, RecoveryRep
 	r.report.End, r.report.Epoch = p.Readable(), p.w.epoch
 	if p.fault != nil {
 		r.report.Damage = p.fault
+		r.hold()
 	}
 	return p, r.report, nil
+}
+
+// hold keeps what a repair of a damaged partition needs from being trimmed: the
+// segment that state.slot names and those behind it, and numbered appends that
+// only the segments tell of. A state.slot that says nothing goes on to do so.
+func (r *recovery) hold() {
+	if !r.lost {
+		r.p.w.told, r.p.held = r.st, min(r.st.segment, r.cover)
+	}
 }
 
 func newPartition(l *Log, id int) *Partition {
@@ -192,7 +203,7 @@ func (r *recovery) list() error {
 		}
 	}
 	slices.Sort(r.bases)
-	for !r.lost && len(r.bases) > 1 && r.bases[1] <= r.st.start && !r.misnamed(r.bases[0]) {
+	for r.passed() && !r.misnamed(r.bases[0]) {
 		if err := p.cfg.FS.Remove(filepath.Join(p.dir, segmentName(r.bases[0]))); err != nil {
 			r.note("%v; tried again by the next trim", err)
 			p.garbage = append(p.garbage, segmentName(r.bases[0]))
@@ -203,6 +214,18 @@ func (r *recovery) list() error {
 		return nil
 	}
 	return p.syncDirectory()
+}
+
+// passed reports whether everything in the first segment lies below the log start:
+// it ends where the next one begins, which may be gone already.
+func (r *recovery) passed() bool {
+	switch {
+	case r.lost || len(r.bases) == 0:
+		return false
+	case len(r.bases) > 1:
+		return r.bases[1] <= r.st.start
+	}
+	return r.st.position > 0 && r.bases[0] < r.st.segment && r.st.segment <= r.st.start
 }
 
 // chain opens the segments in order and checks that each follows the one

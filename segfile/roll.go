@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
@@ -64,7 +65,11 @@ func (p *Partition) install(f vfs.File, size int64) (*segment, error) {
 		created: p.log.seams.now().UnixNano(), nonce: p.log.seams.random(), prevEnd: m.end, size: size,
 		codec: penstock.HashKey(p.cfg.Codec),
 	}
-	if m.seg != nil {
+	switch {
+	case m.seg == nil:
+	case m.seg.hdr.base == m.end: // it has no events, and loses its name to this one
+		hdr.prevNonce = m.seg.hdr.prevNonce
+	default:
 		hdr.prevNonce = m.seg.hdr.nonce
 	}
 	_, err := f.WriteAt(hdr.encode(), 0)
@@ -99,6 +104,11 @@ func (p *Partition) begun(seg *segment, f vfs.File) {
 	seg.disk, p.claimed = int64(p.cfg.SegmentBytes), false // what was claimed
 	m := mark{seg: seg, pos: headerSize, end: seg.hdr.base}
 	p.written, p.safe = m, m
+	if n := len(p.segs); n > 0 && p.segs[n-1].hdr.base == seg.hdr.base { // it had no events, and its name is taken
+		p.log.disk.give(p.segs[n-1].disk)
+		p.trimmed = slices.DeleteFunc(append(p.trimmed, p.segs[n-1]), (*segment).retire)
+		p.segs = p.segs[: n-1 : n-1]
+	}
 	p.segs = append(p.segs, seg)
 	p.starved = false
 	p.counts.rolls++

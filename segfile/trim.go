@@ -49,8 +49,11 @@ func (p *Partition) stuckLocked(below penstock.Offset) bool {
 // sealedBelowLocked counts the sealed segments that lie wholly below offset.
 func (p *Partition) sealedBelowLocked(offset penstock.Offset) int {
 	sealed := len(p.segs)
-	if p.fault == nil && !p.written.sealed {
-		sealed-- // the last one is active
+	if p.fault != nil {
+		offset = min(offset, p.held)
+	}
+	if p.fault != nil || !p.written.sealed {
+		sealed-- // the last one is active, or the damage is in it or behind it
 	}
 	return sort.Search(max(0, sealed), func(i int) bool { return penstock.Offset(p.segs[i].end.Load()) > offset })
 }
