@@ -3,6 +3,7 @@ package segfile
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock"
@@ -105,4 +106,37 @@ func TestTrimOfADamagedPartitionKeepsNumberedAppends(t *testing.T) {
 	p = openLog(t, c).Partition(0)
 	wantNumbered(t, p, 8, 1, 0, true, "a", "b")
 	wantNumbered(t, p, 7, 4, 5, true, "3")
+}
+
+// TestStateFromBeforeALaterSessionIsNotBelieved: a state.slot that was put back from
+// a copy says that the log was closed at an offset where it goes on. An open ended
+// the log there and appended over what had been acknowledged since.
+func TestStateFromBeforeALaterSessionIsNotBelieved(t *testing.T) {
+	m := vfs.NewMem()
+	c := small(m, "data")
+	l := openLog(t, c)
+	mustAppend(t, l.Partition(0), "0")
+	must(t, l.Close())
+	old := snapshot(t, m, stateFile)
+	l = openLog(t, c)
+	mustAppend(t, l.Partition(0), "1")
+	mustAppend(t, l.Partition(0), "2")
+	must(t, l.Close())
+	m = m.Clone()
+	c.FS = m
+	overwrite(t, m, stateFile, old, 0)
+	l = openLog(t, c)
+	if r := l.Recovery()[0]; r.Clean || !strings.Contains(fmt.Sprint(r.Notes), "older than the log") {
+		t.Errorf("clean %t, notes %q", r.Clean, r.Notes)
+	}
+	wantRecords(t, l.Partition(0), 0, "0", "1", "2")
+	if at := mustAppend(t, l.Partition(0), "3"); at != 3 {
+		t.Errorf("appended at %d, want 3", at)
+	}
+	must(t, l.Close())
+	l = openLog(t, c)
+	if r := l.Recovery()[0]; !r.Clean {
+		t.Errorf("the next open is not clean: %q", r.Notes)
+	}
+	wantRecords(t, l.Partition(0), 0, "0", "1", "2", "3")
 }

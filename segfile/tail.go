@@ -66,7 +66,7 @@ func (r *recovery) adopt(m mark) {
 func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 	p, st := r.p, r.st
 	known := !r.lost && st.segment == seg.hdr.base && st.position >= headerSize && st.end >= seg.hdr.base
-	if known && st.clean && st.position <= size {
+	if known && st.clean && st.position <= size && !r.goesOn(seg, f, size) {
 		r.report.Clean = true
 		p.w.allocated = size >= seg.hdr.size
 		p.w.whole = p.w.allocated
@@ -133,6 +133,29 @@ func (r *recovery) findEnd(seg *segment, f vfs.File, size int64) error {
 		}
 	}
 	return r.settle(s, f, size, safe)
+}
+
+// goesOn reports whether a valid frame follows the end of the log that a clean
+// mark tells: the mark is cleared before anything is written there, so that it
+// is of another time then. What cannot be read is none.
+func (r *recovery) goesOn(seg *segment, f vfs.File, size int64) bool {
+	st, b := &r.st, make([]byte, frameHeaderSize)
+	if n, _ := f.ReadAt(b, st.position); st.sealed || n < len(b) {
+		return false
+	}
+	n, err := parseLength(b, size-st.position)
+	if err != nil {
+		return false
+	}
+	b = make([]byte, n)
+	if n, _ := f.ReadAt(b, st.position); n < len(b) {
+		return false
+	}
+	if h, err := parseFrame(b, seg.seed); err != nil || h.base != st.end {
+		return false
+	}
+	r.note("%s says that the log was closed at offset %d, and it goes on there: the file is older than the log", stateName, st.end)
+	return true
 }
 
 // spoiled reports whether what ends the run of frames is damage, and faults the
