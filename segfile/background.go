@@ -56,27 +56,31 @@ func (p *Partition) onTimer() {
 		p.bg.Done()
 		p.handOn(0)
 	}
-	p.syncInBackground(true)
+	p.syncInBackground()
 	p.mu.Lock()
 	p.armLocked()
 	p.mu.Unlock()
 }
 
-// syncInBackground starts a background sync when one is due: at level written
-// when its limits are reached, or, with now, for anything unsynced.
-func (p *Partition) syncInBackground(now bool) {
+// dueLocked reports whether the limits of level written are reached behind
+// which a background sync is due.
+func (p *Partition) dueLocked() bool {
+	if p.cfg.Durability != penstock.Written || p.syncing || p.written.seg == nil {
+		return false
+	}
+	events, size := p.written.end-p.safe.end, p.written.pos
+	if p.safe.seg == p.written.seg {
+		size -= p.safe.pos
+	}
+	every := p.cfg.SyncEvery
+	return every.Events > 0 && events >= penstock.Offset(every.Events) || every.Bytes > 0 && size >= int64(every.Bytes)
+}
+
+// syncInBackground starts a background sync for anything unsynced.
+func (p *Partition) syncInBackground() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	every := p.cfg.SyncEvery
-	due := now
-	if !due && p.written.seg != nil {
-		events, size := p.written.end-p.safe.end, p.written.pos
-		if p.safe.seg == p.written.seg {
-			size -= p.safe.pos
-		}
-		due = every.Events > 0 && events >= penstock.Offset(every.Events) || every.Bytes > 0 && size >= int64(every.Bytes)
-	}
-	if !due || p.syncing || p.closing || p.broken != nil {
+	if p.syncing || p.closing || p.broken != nil {
 		return
 	}
 	unsynced := p.cfg.Durability == penstock.Written && p.written != p.safe || p.dirtyLocked()

@@ -55,22 +55,24 @@ func (p *Partition) failed(f *Frame, err error) {
 // call, at level synced makes them durable, and lets readers see them. It
 // returns how many frames that were and the error that befell the others.
 func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, error) {
-	if err := p.prepare(frames[0]); err != nil {
+	safe, err := p.prepare(frames[0])
+	if err != nil {
 		return 0, fmt.Errorf("append partition %d: %w", p.id, err)
 	}
 	was := p.written // only the baton's holder changes it
-	now := p.log.seams.now().UnixNano()
-	m, n, buf := p.encode(frames, firsts, now)
+	now := p.log.seams.stamp()
+	m, n, buf := p.encode(frames, firsts, safe, now)
 	stored, err := p.put(buf, was.pos)
 	if err != nil {
 		return 0, fmt.Errorf("append partition %d: %w", p.id, p.writeFailed(err, was))
 	}
 	p.indexFrames(was, frames[:n])
-	p.advance(m, n, stored, now)
+	safe, due := p.advance(m, n, stored, now)
 	if p.cfg.Durability == penstock.Synced {
 		if err := p.syncWritten(); err != nil {
 			return 0, fmt.Errorf("append partition %d: %w", p.id, err)
 		}
+		safe = p.safePosition(m.seg)
 	}
 	for i, f := range frames[:n] {
 		if f.appended != nil {
@@ -81,24 +83,29 @@ func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, erro
 		}
 	}
 	p.publish(m)
-	p.afterAppend(m)
+	p.afterAppend(m, safe, due)
 	return n, nil
 }
 
 // prepare makes sure that the session has begun and that the active segment
-// has room for the frame.
-func (p *Partition) prepare(f *Frame) error {
-	if err := p.Fault(); err != nil {
-		return err
+// has room for the frame, and returns how far that segment is known to be
+// durable.
+func (p *Partition) prepare(f *Frame) (safe int64, err error) {
+	m := p.written
+	p.mu.Lock()
+	err = p.faultLocked()
+	safe = p.safeLocked(m.seg)
+	p.mu.Unlock()
+	if err != nil {
+		return 0, err
 	}
 	if err := p.begin(); err != nil {
-		return err
+		return 0, err
 	}
-	m := p.written
 	if m.seg == nil || m.sealed || !p.fits(m, f) {
-		return p.roll()
+		return headerSize, p.roll()
 	}
-	return p.allocate()
+	return safe, p.allocate()
 }
 
 // begin clears the clean-shutdown mark, durably, before the first write of a
@@ -137,9 +144,9 @@ func (p *Partition) allocate() error {
 }
 
 // encode builds what is written next: at least the first frame.
-func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset, now int64) (mark, int, []byte) {
+func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset, safe, now int64) (mark, int, []byte) {
 	m := p.written
-	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: now, durable: p.safePosition(m.seg)}
+	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: now, durable: safe}
 	buf, n, size := p.w.buf[:0], 0, 0
 	for n < len(frames) {
 		f := frames[n]
@@ -169,6 +176,10 @@ func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset, now int64)
 func (p *Partition) safePosition(seg *segment) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.safeLocked(seg)
+}
+
+func (p *Partition) safeLocked(seg *segment) int64 {
 	if p.safe.seg != seg {
 		return headerSize
 	}
@@ -191,8 +202,9 @@ func (p *Partition) indexFrames(was mark, frames []*Frame) {
 	}
 }
 
-// advance records what was written, and when it was handed over.
-func (p *Partition) advance(m mark, frames int, stored bool, now int64) {
+// advance records what was written, and when it was handed over. It returns how
+// far the segment is known to be durable, and whether a background sync is due.
+func (p *Partition) advance(m mark, frames int, stored bool, now int64) (safe int64, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.times.note(p.written.end, now, p.Earliest())
@@ -204,6 +216,7 @@ func (p *Partition) advance(m mark, frames int, stored bool, now int64) {
 	}
 	p.counts.groups++
 	p.loose = p.cfg.Durability == penstock.Synced
+	return p.safeLocked(m.seg), p.dueLocked()
 }
 
 // writeFailed ends an attempt to write behind was. When the disk is full the
@@ -229,12 +242,13 @@ func (p *Partition) writeFailed(err error, was mark) error {
 	return writeError(err)
 }
 
-// afterAppend does what need not be done before the acknowledgement.
-func (p *Partition) afterAppend(m mark) {
-	if p.cfg.Durability == penstock.Written {
-		p.syncInBackground(false)
+// afterAppend does what need not be done before the acknowledgement. safe is
+// how far the segment is known to be durable, due says that a background sync
+// is.
+func (p *Partition) afterAppend(m mark, safe int64, due bool) {
+	if due {
+		p.syncInBackground()
 	}
-	safe := p.safePosition(m.seg)
 	if safe-p.w.refreshed >= refreshEvery {
 		// Not synced: what it says was synced before, and the older slot stays.
 		if err := p.saveState(false, false); err != nil {

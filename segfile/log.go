@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock"
 	"github.com/penstock/penstock/internal/vfs"
+	"github.com/penstock/penstock/seglog"
 )
 
 const lockName = "LOCK"
@@ -25,6 +26,7 @@ const lockName = "LOCK"
 // seams are what tests replace to get the same bytes each time.
 type seams struct {
 	now    func() time.Time
+	stamp  func() int64 // the time of appends, Unix nanoseconds; nil: that of now
 	random func() uint64
 	idle   time.Duration // before a barrier
 }
@@ -91,7 +93,7 @@ func Open(c Config) (*Log, error) { return OpenContext(context.Background(), c) 
 // that of ctx and its cause. How far it is goes to Config.Progress, and every
 // five seconds to the log.
 func OpenContext(ctx context.Context, c Config) (*Log, error) {
-	return openWith(ctx, c, seams{now: time.Now, random: rand.Uint64, idle: idleBarrier})
+	return openWith(ctx, c, seams{now: time.Now, stamp: seglog.NewClock().UnixNano, random: rand.Uint64, idle: idleBarrier})
 }
 
 func open(c Config, s seams) (*Log, error) { return openWith(context.Background(), c, s) }
@@ -99,6 +101,9 @@ func open(c Config, s seams) (*Log, error) { return openWith(context.Background(
 func openWith(ctx context.Context, c Config, s seams) (*Log, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("open topic %q: %w", c.Topic, err)
+	}
+	if s.stamp == nil {
+		s.stamp = func() int64 { return s.now().UnixNano() }
 	}
 	l := &Log{cfg: c, seams: s, dir: filepath.Join(c.Dir, EscapeName(c.Topic)), epochs: make([]atomic.Uint32, c.Partitions)}
 	if err := l.open(ctx); err != nil {

@@ -62,7 +62,7 @@ func (p *Partition) install(f vfs.File, size int64) (*segment, error) {
 	m := p.written
 	hdr := segmentHeader{
 		minor: formatMinor, topic: p.log.uuid, partition: uint32(p.id), epoch: p.w.epoch, base: m.end,
-		created: p.log.seams.now().UnixNano(), nonce: p.log.seams.random(), prevEnd: m.end, size: size,
+		created: p.log.seams.stamp(), nonce: p.log.seams.random(), prevEnd: m.end, size: size,
 		codec: penstock.HashKey(p.cfg.Codec),
 	}
 	switch {

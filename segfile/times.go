@@ -92,7 +92,7 @@ func (t *timeTable) search(at penstock.Offset) int {
 // TimesAt sets times[i] to when the event at offsets[i] was appended, in Unix
 // nanoseconds, or to 0 when that event is not kept or not readable. times is as
 // long as offsets. It does no I/O: what is told is never later than the append,
-// in this session by 1 ms or, with a long backlog, by about a 1,000th of the time
+// and earlier in this session by at most 2 ms or, with a long backlog, by about a 1,000th of the time
 // that the backlog spans; for an event of an earlier session it is when its segment
 // file was begun.
 func (p *Partition) TimesAt(offsets []penstock.Offset, times []int64) {

@@ -93,3 +93,46 @@ func TestTableOfTimesIsBounded(t *testing.T) {
 		})
 	}
 }
+
+// TestAppendTimeOnDiskIsAtMostAMillisecondEarly: appends close together share a
+// reading of the clock, in the frames as in what is told of them.
+func TestAppendTimeOnDiskIsAtMostAMillisecondEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := Open(small(vfs.NewMem(), "data"))
+		must(t, err)
+		defer l.Close()
+		p := l.Partition(0)
+		var at []int64
+		for range 500 { // over several segments
+			mustAppend(t, p, "an event with so many bytes that the segments are soon full")
+			at = append(at, time.Now().UnixNano())
+			time.Sleep(300 * time.Microsecond)
+		}
+		r, err := p.NewReader(0)
+		must(t, err)
+		defer r.Close()
+		shared := 0
+		for i, appended := range at {
+			rs, err := r.Next(1)
+			must(t, err)
+			early := time.Duration(appended - rs.Time)
+			if early < 0 || early > time.Millisecond {
+				t.Fatalf("event %d: its frame says %s before its append", i, early)
+			}
+			if early > 0 {
+				shared++
+			}
+			if told := time.Duration(appended - timeAt(p, penstock.Offset(i))); told < 0 || told > 2*time.Millisecond {
+				t.Fatalf("event %d: told to be appended %s before its append", i, told)
+			}
+			for _, s := range p.segs {
+				if s.hdr.base == penstock.Offset(i) && s.hdr.created > rs.Time {
+					t.Fatalf("event %d: its frame is %s older than its segment", i, time.Duration(s.hdr.created-rs.Time))
+				}
+			}
+		}
+		if shared == 0 || len(p.segs) < 3 {
+			t.Errorf("%d of %d frames have the reading of an earlier one, in %d segments", shared, len(at), len(p.segs))
+		}
+	})
+}
