@@ -61,13 +61,14 @@ func (p *Partition) append(frames []*Frame, firsts []penstock.Offset) (int, erro
 	}
 	was := p.written // only the baton's holder changes it
 	now := p.log.seams.stamp()
-	m, n, buf := p.encode(frames, firsts, safe, now)
+	m := was
+	n, buf := p.encode(&m, frames, firsts, safe, now)
 	stored, err := p.put(buf, was.pos)
 	if err != nil {
 		return 0, fmt.Errorf("append partition %d: %w", p.id, p.writeFailed(err, was))
 	}
 	p.indexFrames(was, frames[:n])
-	safe, due := p.advance(m, n, stored, now)
+	safe, due := p.advance(&m, n, stored, now)
 	if p.cfg.Durability == penstock.Synced {
 		if err := p.syncWritten(); err != nil {
 			return 0, fmt.Errorf("append partition %d: %w", p.id, err)
@@ -143,15 +144,15 @@ func (p *Partition) allocate() error {
 	return nil
 }
 
-// encode builds what is written next: at least the first frame.
-func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset, safe, now int64) (mark, int, []byte) {
-	m := p.written
+// encode builds what is written next, at least the first frame, and moves m
+// behind it.
+func (p *Partition) encode(m *mark, frames []*Frame, firsts []penstock.Offset, safe, now int64) (int, []byte) {
 	st := stamp{seed: m.seg.seed, epoch: p.w.epoch, time: now, durable: safe}
 	buf, n, size := p.w.buf[:0], 0, 0
 	for n < len(frames) {
 		f := frames[n]
 		size = f.Size()
-		if n > 0 && (!p.fits(m, f) || len(buf)+size > maxGroupBytes) {
+		if n > 0 && (!p.fits(*m, f) || len(buf)+size > maxGroupBytes) {
 			break
 		}
 		st.base = m.end
@@ -169,7 +170,7 @@ func (p *Partition) encode(frames []*Frame, firsts []penstock.Offset, safe, now 
 	if len(frames) > 1 && cap(buf) <= 2*maxGroupBytes {
 		p.w.buf = buf
 	}
-	return m, n, buf
+	return n, buf
 }
 
 // safePosition returns how far the segment is known to be durable.
@@ -204,12 +205,16 @@ func (p *Partition) indexFrames(was mark, frames []*Frame) {
 
 // advance records what was written, and when it was handed over. It returns how
 // far the segment is known to be durable, and whether a background sync is due.
-func (p *Partition) advance(m mark, frames int, stored bool, now int64) (safe int64, due bool) {
+//
+// The fields of m have just been stored one by one. To copy it as a whole would
+// load two at a time, for which the processor waits until both are in the cache.
+func (p *Partition) advance(m *mark, frames int, stored bool, now int64) (safe int64, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.times.note(p.written.end, now, p.Earliest())
 	m.seg.newest.Store(now)
-	p.written = m
+	w := &p.written // the segment stays, and is not sealed
+	w.pos, w.end, w.rolling = m.pos, m.end, m.rolling
 	p.counts.frames += uint64(frames)
 	if stored {
 		p.counts.stored += uint64(frames)

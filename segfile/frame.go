@@ -199,7 +199,7 @@ func (f *Frame) inPlace(s stamp) []byte {
 }
 
 func (f *Frame) seal(b []byte, s stamp) {
-	h := header{
+	h := &header{
 		kind: typeData, base: s.base, count: uint32(len(f.ends)), epoch: s.epoch,
 		time: s.time, maxTime: f.maxTime, durable: s.durable, tag: f.tag,
 	}
