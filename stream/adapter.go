@@ -137,9 +137,10 @@ type Checkpointed interface {
 // it has been processed. Its methods are called by one goroutine at a time.
 type Checkpointer interface {
 	// Load returns the stored position; ok is false when there is none. It is
-	// called by the agent once, after the receiver's Init, or when one of the two
-	// has failed at polls that have read, until it succeeds; and by the receiver
-	// itself if it begins behind that position.
+	// called by the agent once, after the receiver's Init, or, when one of the two
+	// has failed, at polls until it succeeds, after a Read if it was Init; and by the
+	// receiver itself if it begins behind that position. Until it succeeds, but for a
+	// minute at most, the agent does not call Update before the end.
 	Load(ctx context.Context) (pos penstock.Token, ok bool, err error)
 	// Update takes the position of now and stores it when it is time to: a
 	// checkpointer may hold back. The newest position given wins over earlier

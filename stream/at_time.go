@@ -91,7 +91,9 @@ func (r *run) cursorAtTime(id penstock.StreamID, t time.Time) (Cursor, error) {
 		return nil, &unsupportedError{what: "a position by time: the adapter of provider " + r.provider + " cannot rewind"}
 	case !ok:
 		return nil, &unsupportedError{what: "a position by time: the cache of provider " + r.provider + " cannot look one up"}
-	case r.unloaded && (!r.hasRead || !r.first.Before(t)):
+	case (r.unloaded.is || r.loaded) && r.hasRead && r.first.IsZero():
+		return nil, noTimes(id)
+	case r.unloaded.is && (!r.hasRead || !r.first.Before(t)):
 		return nil, errUnloaded
 	case r.loaded && (!r.hasRead || !r.first.Before(t)):
 		// What lies below the checkpoint of the runs before is not known here.

@@ -254,9 +254,7 @@ func (d *delivery) done(r *run, err error) {
 func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 	away := errors.Is(err, ErrAway)
 	if away && d.made {
-		for i := range d.items {
-			d.items[i].Attempt--
-		}
+		d.untry()
 	}
 	switch {
 	case !d.current(): // an older generation: released, otherwise ignored (OR-94)
@@ -284,6 +282,13 @@ func (r *run) attemptEnded(d *delivery, answer Answer, err error) {
 		r.cut(d)
 	default:
 		r.attemptFailed(d, answer, err)
+	}
+}
+
+// untry is for an attempt that was made and does not count.
+func (d *delivery) untry() {
+	for i := range d.items {
+		d.items[i].Attempt--
 	}
 }
 

@@ -49,10 +49,12 @@ func (r *run) accept(batch []Container) (refused []Container) {
 func (r *run) passEmpty(c *Container, last bool) {
 	r.stats.Empty++
 	t := containerToken(c.Token)
+	if r.first.IsZero() && last {
+		r.first = c.Time
+	}
 	switch {
 	case !last || !r.hasRead && c.Time.IsZero(): // places by time begin with the first one that has one
 	case !r.hasRead:
-		r.first = c.Time
 		r.read, r.hasRead, r.taken = t, true, c.Time
 	case t.Compare(r.read) > 0:
 		if r.read = t; !c.Time.IsZero() {

@@ -127,9 +127,9 @@ func (r *run) rewound(d *delivery, at Position) {
 	if err := r.reposition(d.sub, at); err != nil {
 		if d.err = fmt.Errorf("rewind to %s: %w", at, err); resume {
 			r.resumeInPlace(d, has)
-			return
+		} else if !r.rewindWaits(d, err) {
+			r.attemptFailed(d, Answer{}, d.err)
 		}
-		r.attemptFailed(d, Answer{}, d.err)
 		return
 	}
 	if resume {

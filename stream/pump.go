@@ -99,13 +99,14 @@ func (r *run) pumpOnce(delay time.Duration) {
 	}
 	r.sweep(time.Now())
 	polled := r.pumping.force
-	job := receiverJob{delay: delay, load: polled && r.unloaded}
+	job := receiverJob{delay: delay, load: polled && delay == 0 && r.loadDue()}
 	if r.progressDue() {
 		job.mark, job.marked = r.reportProgress(false)
 	}
 	if polled && !job.marked && r.hasMarked {
 		job.mark, job.marked = r.marked, true // again, for a checkpointer that holds back
 	}
+	job.marked = job.marked && !time.Now().Before(r.unloaded.marks)
 	r.purge()
 	job.done, r.pumping.purged = r.pumping.purged, nil
 	if len(r.pumping.backlog) > 0 {
@@ -113,7 +114,10 @@ func (r *run) pumpOnce(delay time.Duration) {
 	}
 	job.limit = r.readable()
 	r.pumping.stalled = job.limit == 0
-	if job.limit == 0 && !job.reports() {
+	switch {
+	case job.load: // the next turn reads
+		job.limit = 0
+	case job.limit == 0 && !job.reports():
 		r.endPump()
 		return
 	}
@@ -205,6 +209,8 @@ func (r *run) update(ctx context.Context, mark penstock.Token) (err error) {
 func (r *run) jobEnded(job *receiverJob, got []Container, err error) {
 	p := &r.pumping
 	switch {
+	case job.load:
+		r.pumpOnce(0)
 	case job.limit == 0 || errors.Is(err, errStopped):
 		if job.limit == 0 && err != nil { // a panic: reports have no error
 			r.log.Error("report to the receiver failed", r.fields("err", err)...)
@@ -298,8 +304,8 @@ func (r *run) add(batch []Container) (refused []Container) {
 		r.stats.Empty += nameless(batch)
 		r.stats.Read += uint64(len(batch))
 		last := &batch[len(batch)-1]
-		if !r.hasRead {
-			r.first = batch[0].Time
+		for i := 0; i < len(batch) && r.first.IsZero(); i++ {
+			r.first = batch[i].Time
 		}
 		r.read, r.hasRead, r.taken = containerToken(last.Token), true, last.Time
 		r.stats.ReadEvents += uint64(events(batch))

@@ -15,7 +15,7 @@ type receiverJob struct {
 	marked bool           // mark has moved, or is told again
 	delay  time.Duration  // before the read
 	limit  int            // to read; 0 for nothing
-	load   bool           // when it has read: load the checkpoint, which has failed before
+	load   bool           // and nothing to read: load the checkpoint, which has failed before
 }
 
 // reports reports whether there is something to tell the receiver.
@@ -58,6 +58,10 @@ func (t *receiverTask) do(ctx context.Context, w *worker) error {
 	} else {
 		r.report(ctx, &t.job)
 	}
+	if t.job.load {
+		r.within.Store(&callLoad)
+		t.begun, t.unloaded = r.loadLate(ctx)
+	}
 	if t.job.limit == 0 {
 		return nil
 	}
@@ -74,10 +78,6 @@ func (t *receiverTask) do(ctx context.Context, w *worker) error {
 	r.within.Store(&callRead)
 	t.read = true
 	t.got, err = r.receiver.Read(ctx, t.job.limit)
-	if t.job.load = t.job.load && err == nil; t.job.load {
-		r.within.Store(&callLoad)
-		t.begun, t.unloaded = r.loadLate(ctx)
-	}
 	return err
 }
 
@@ -86,14 +86,18 @@ func (t *receiverTask) done(r *run, err error) {
 	x := *t
 	*t = receiverTask{}
 	r.withReceiver = false
+	r.opened = r.opened || x.read && err == nil
 	r.calling("", time.Time{})
 	if x.waiter != nil {
 		r.waitEnded(&x, err)
 		return
 	}
 	r.readOutcome(x.recovered, err)
-	if x.job.load && err == nil {
-		r.begunLate(x.begun, x.unloaded)
+	if x.job.load {
+		if err == nil {
+			err = x.unloaded
+		}
+		r.begunLate(x.begun, err)
 	}
 	r.jobEnded(&x.job, x.got, err)
 }

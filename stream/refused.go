@@ -87,7 +87,7 @@ func (r *run) handedOver(c Container) {
 	}
 	r.stats.DeadLettered += uint64(c.Events.Len())
 	r.tell(ContainerDeadLettered, Diagnostic{Stream: c.Stream, Token: c.Token, Events: c.Events.Len()})
-	if !r.hasRead {
+	if r.first.IsZero() {
 		r.first = c.Time
 	}
 	if t := containerToken(c.Token); !r.hasRead || t.Compare(r.read) > 0 {

@@ -83,8 +83,9 @@ type run struct {
 	stored    map[triedKey]*entries // attempts in the store, of subscriptions that are not attached
 	dropped   dropped               // attempts in the store, of subscriptions that are no more
 	loaded    bool                  // the run began at a checkpoint
-	unloaded  bool                  // whether it did is not known: the checkpoint could not be loaded
-	first     time.Time             // when the queue took in the first container read
+	unloaded  unloaded              // whether it did is not known
+	opened    bool                  // the receiver is: its Init, or a Read, has succeeded
+	first     time.Time             // when the queue took in the first container read that has a time
 	floor     penstock.Token        // nothing at or below it can be asked for again
 	hasFloor  bool
 	reported  progress // last one given to the cache
@@ -281,10 +282,13 @@ func (r *run) initReceiver() {
 		if err != nil {
 			r.tell(ReceiverFailed, Diagnostic{Err: err})
 			r.log.Error("receiver init failed; reading goes on at the next poll", r.fields("err", err)...)
-			r.unloaded = r.marks != nil
+			if r.marks != nil {
+				r.notBegun(at)
+			}
 		} else {
 			r.begun(at)
 		}
+		r.opened = err == nil || at.asked
 		if forgot != nil {
 			r.log.Warn("stored attempts not loaded; their events count anew", r.fields("err", forgot)...)
 		}
