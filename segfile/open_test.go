@@ -61,8 +61,8 @@ func TestOpenReadsTheTailOnly_BQ118(t *testing.T) {
 			return vfs.Fault{}
 		})
 		l = openLog(t, c)
-		if n := len(l.parts[0].segs); n < 6 || read.Load() != int64(n*headerUsed) {
-			t.Errorf("%d groups: an open after a clean end read %d bytes of %d segments, want their headers of %d bytes", groups, read.Load(), n, headerUsed)
+		if n := len(l.parts[0].segs); n < 6 || read.Load() != int64(n*headerUsed+frameHeaderSize) {
+			t.Errorf("%d groups: an open after a clean end read %d bytes of %d segments, want their headers of %d bytes and that of a frame", groups, read.Load(), n, headerUsed)
 		}
 		mustAppend(t, l.Partition(0), "one more") // takes the clean mark away
 		m.Kill()
