@@ -76,15 +76,15 @@ func (p *pusher[T]) loop() {
 		}
 		p.crash(&penstock.PanicError{Where: p.run.where(), Value: recover(), Stack: debug.Stack()})
 	}()
-	err := p.deliverAll()
-	for err == nil && p.run.yielded() && !p.group.closed.Load() {
+	last, err := p.deliverAll()
+	for err == nil && !last {
 		gave := false
 		if gave, err = p.yield(); gave {
 			ended = true
 			return
 		}
 		if err == nil {
-			err = p.deliverAll()
+			last, err = p.deliverAll()
 		}
 	}
 	ended = true
@@ -146,33 +146,40 @@ func (p *pusher[T]) crash(err error) {
 	p.run.leave()
 }
 
-// deliverAll delivers batch after batch until the run is over.
-func (p *pusher[T]) deliverAll() error {
+// deliverAll delivers batch after batch. It returns true when these were the
+// last ones, and false when the loop is to make room for a Resize, which may be
+// called off by now: a second look at the step would not tell the two apart.
+func (p *pusher[T]) deliverAll() (last bool, err error) {
 	if p.job.exited() { // and with it the goroutine before this one
 		if err := p.settle(&p.job); err != nil {
-			return err
+			return true, err
 		}
 	}
-	for !p.run.halts() {
+	for {
+		switch p.run.step.Load() {
+		case yields:
+			return p.group.closed.Load(), nil
+		case over:
+			return true, nil
+		}
 		landed, err := p.settleLanded()
 		if err != nil {
-			return err
+			return true, err
 		}
 		busy, err := p.round()
 		if err != nil || p.group.closed.Load() {
-			return err
+			return true, err
 		}
 		if busy || landed {
 			continue
 		}
 		if p.run.stopping() && !p.hasWork() {
-			return nil
+			return true, nil
 		}
 		if err := p.sleep(); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return nil
 }
 
 // round gives each partition its turn, and reports whether any had a batch.
@@ -261,7 +268,7 @@ func (p *pusher[T]) settle(j *job[T]) error {
 	result := j.result(p.run)
 	marked := j.delivery.Settle()
 	p.countCall(j)
-	if j.lane.cur.sought.Load() != nil {
+	if s := j.lane.cur.sought.Load(); s != nil && !(s.passed && j.span.Parked) { // see sought
 		return p.abandon(j)
 	}
 	var now time.Time // the clock is read only where it decides
@@ -289,17 +296,6 @@ func (p *pusher[T]) settle(j *job[T]) error {
 	clear(p.failed)
 	j.reset()
 	return err
-}
-
-// abandon ends a job whose lane was sought meanwhile: what became of its events
-// does not count, and the lane begins again when none of its jobs is in hand.
-func (p *pusher[T]) abandon(j *job[T]) error {
-	l := j.lane
-	j.reset()
-	if p.inHand(l) {
-		return nil
-	}
-	return p.adopt(l)
 }
 
 // settleIn settles a job in its lane.

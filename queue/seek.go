@@ -19,7 +19,8 @@ import (
 // it moves nothing any more. At its next look it adopts the new ones, and what
 // was in its hands is abandoned (ADR 0034).
 
-// sought is what a seek leaves for the owner of a cursor.
+// sought is what a seek leaves for the owner of a cursor. One that was passed
+// keeps what is parked, so what becomes of a parked event in hand counts there.
 type sought struct {
 	hold   *seglog.Hold
 	era    uint64
@@ -266,4 +267,15 @@ func (l *lane[T]) adopt() error {
 	}
 	l.cur.skipped.Store(nil) // told by the hook
 	return l.begin()
+}
+
+// abandon ends a job whose lane was sought meanwhile: what became of its events
+// does not count, and the lane begins again when none of its jobs is in hand.
+func (p *pusher[T]) abandon(j *job[T]) error {
+	l := j.lane
+	j.reset()
+	if p.inHand(l) {
+		return nil
+	}
+	return p.adopt(l)
 }
