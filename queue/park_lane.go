@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock"
-	"github.com/penstock/penstock/settle"
 )
 
 // What a lane does while keys are parked.
@@ -32,7 +31,7 @@ func (l *lane[T]) nextBeside(j *job[T], now time.Time, n int) (bool, error) {
 			return false, err
 		}
 		l.park.more = !ok && l.machine.Position() > from // all it was shown was parked
-		if ok || !l.park.noRoom(l.machine.Blocked().Reason == settle.RetryLogFull) {
+		if ok || !l.park.noRoom(l.machine.NeedsRoom()) {
 			return ok, nil
 		}
 	}

@@ -94,6 +94,9 @@ func (l *lane[T]) allowNow(n int, retries bool) int {
 
 // takeRetries takes what is due again.
 func (l *lane[T]) takeRetries(now time.Time) error {
+	if l.park != nil && !l.park.waits.Load() {
+		l.machine.MadeRoom()
+	}
 	for {
 		due, ok := l.machine.Due()
 		if !ok || now.Before(due) {
@@ -146,7 +149,7 @@ func (l *lane[T]) handOut(now time.Time, max int) (settle.Span, bool, error) {
 		if err := l.recordParked(); err != nil {
 			return span, false, err
 		}
-		if ok || !l.park.noRoom(l.machine.Blocked().Reason == settle.RetryLogFull) {
+		if ok || !l.park.noRoom(l.machine.NeedsRoom()) {
 			return span, ok, nil
 		}
 	}

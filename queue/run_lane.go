@@ -61,6 +61,7 @@ func (l *lane[T]) begin() error {
 	}
 	if l.park != nil {
 		l.park.machine = m
+		l.group.parking.madeRoom() // the machine before this one may have had more
 	}
 	l.machine, l.lingerUntil, l.storeAt, l.troubled = m, time.Time{}, time.Time{}, false
 	l.waiting.Store(0)

@@ -67,6 +67,8 @@ type parkedEvent struct {
 	counted bool   // in the budget
 	gone    bool   // settled
 	seq     uint64 // of its last entry; 0 when that was restored
+
+	discard func(last error) error // not nil: in hand, and given up when that fails
 }
 
 // unfailed is the past of a follower that was never delivered.

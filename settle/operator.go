@@ -15,6 +15,9 @@ import (
 // event in hand stays as it is. It returns how many events it was.
 func (m *Machine) RetryParked(key string) int {
 	return m.change(key, func(e *parkedEvent) bool {
+		if e.inHand {
+			return false
+		}
 		e.hurry()
 		return true
 	})
@@ -23,20 +26,29 @@ func (m *Machine) RetryParked(key string) int {
 // DiscardParked gives all parked events of a key up: they are handed over as
 // dead letters at once, one at a time, in their order, with the error that
 // cause makes of the last one, which is nil for an event that was never
-// delivered. The key "" means every event without one. An event in hand, and
-// one that is a dead letter already, stays as it is. It returns how many
-// events it was.
+// delivered. The key "" means every event without one. An event in hand keeps
+// that attempt, and is given up when it fails; one that is a dead letter already
+// stays as it is. It returns how many events it was.
 func (m *Machine) DiscardParked(key string, cause func(last error) error) int {
 	return m.change(key, func(e *parkedEvent) bool {
-		if e.dead {
+		switch {
+		case e.dead:
 			return false
+		case e.inHand:
+			e.discard = cause
+		default:
+			e.giveUp(cause)
 		}
-		e.hurry()
-		e.dead = true
-		e.attempt-- // of a dead letter it is how many were made
-		e.past.cause = cause(e.past.cause)
 		return true
 	})
+}
+
+// giveUp makes e, which waits, a dead letter that is due at once.
+func (e *parkedEvent) giveUp(cause func(last error) error) {
+	e.hurry()
+	e.dead = true
+	e.attempt-- // of a dead letter it is how many were made
+	e.past.cause = cause(e.past.cause)
 }
 
 // hurry makes e due at once. Its past may be shared, so it gets its own.
@@ -46,8 +58,8 @@ func (e *parkedEvent) hurry() {
 	e.past = &past
 }
 
-// change applies do to the parked events of a key that are neither settled nor
-// in hand, and counts those for which it returns true.
+// change applies do to the parked events of a key that are not settled, and
+// counts those for which it returns true.
 func (m *Machine) change(key string, do func(*parkedEvent) bool) int {
 	if m.lot == nil {
 		return 0
@@ -55,7 +67,7 @@ func (m *Machine) change(key string, do func(*parkedEvent) bool) int {
 	n := 0
 	for _, k := range m.lot.named(key) {
 		for _, e := range k.events[k.past:] {
-			if !e.inHand && do(e) {
+			if do(e) {
 				n++
 			}
 		}

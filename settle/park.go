@@ -212,6 +212,10 @@ func (m *Machine) settleParked(now time.Time, s Span, outcomes []Outcome) error 
 		e.inHand, e.serial = false, 0 // and is not ready: nothing is delivered any more
 	default:
 		e.run = m.judge(e.run, outcomes[0], m.delays(now))
+		if e.discard != nil && !e.dead {
+			e.giveUp(e.discard)
+		}
+		e.discard = nil
 		l.emit(e, false)
 	}
 	return nil

@@ -32,6 +32,7 @@ type item struct {
 	entry   uint64
 	inLog   bool // the log has confirmed that it is parked
 	settled int  // when, in settlements; 0 when it is not
+	discard bool // in hand, and given up when that fails
 }
 
 const lotted = 10 // not in hand
@@ -53,6 +54,9 @@ type shop struct {
 	strict bool // handlers stop a key at its first failure
 	faulty bool // some failures are faults
 	fullAt int  // where the last Next found no room; -1
+	beside bool // settle.Config.Beside: the order is the carrier's, who keeps none here
+	budget *demand.Budget
+	others demand.BudgetConfig // what other machines have of it
 
 	log   []settle.Entry // appended to the retry log by this machine and its forebears
 	own   int            // the entry of this machine with number n is log[own+n-1]
@@ -71,8 +75,11 @@ func (s *shop) config(committed penstock.Offset, completed []byte, log []settle.
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if !budget.TryAcquire(s.others.Events, s.others.Bytes) {
+		s.t.Fatalf("no room for what others have: %+v", s.others)
+	}
 	var asked penstock.Offset
-	return settle.Config{Policy: s.policy, Committed: committed, Completed: completed, Rand: func() float64 { return 0 },
+	return settle.Config{Policy: s.policy, Beside: s.beside, Committed: committed, Completed: completed, Rand: func() float64 { return 0 },
 		Parking: &settle.Parking{After: s.after, Budget: budget, Log: log,
 			Key: func(o penstock.Offset) string {
 				if o < s.base || o >= s.offset(s.end) {
@@ -87,6 +94,13 @@ func (s *shop) config(committed penstock.Offset, completed []byte, log []settle.
 				}
 				return s.at(o).size
 			}}}
+}
+
+// begin goes on with a new machine.
+func (s *shop) begin() {
+	c := s.config(s.committed, s.completed, s.log)
+	s.m, s.budget = s.renew(c), c.Parking.Budget
+	s.fault, s.spans, s.own, s.acked, s.fullAt = false, nil, len(s.log), 0, -1
 }
 
 func (s *shop) renew(c settle.Config) *settle.Machine {
@@ -111,8 +125,12 @@ func (s *shop) firstNotPassed() int {
 
 // first returns the lowest item that is in a state in its place.
 func (s *shop) first(state int) int {
+	return s.firstWhere(func(it *item) bool { return it.state == state })
+}
+
+func (s *shop) firstWhere(is func(*item) bool) int {
 	for i := range s.items {
-		if it := &s.items[i]; !it.parked && it.state == state {
+		if it := &s.items[i]; !it.parked && is(it) {
 			return i
 		}
 	}
@@ -149,7 +167,7 @@ func (s *shop) follows(leaders map[string]int, i int) bool {
 func (s *shop) park(i int) bool {
 	it := &s.items[i]
 	events, bytes := s.used()
-	if events+1 > s.bounds.Events || bytes+it.size > s.bounds.Bytes {
+	if s.others.Events+events+1 > s.bounds.Events || s.others.Bytes+bytes+it.size > s.bounds.Bytes {
 		return false
 	}
 	it.parked, it.inLog, it.state = true, false, lotted
@@ -190,6 +208,9 @@ func (s *shop) predict(size int) (from, to int) {
 	for !s.fault {
 		leaders := s.leaders()
 		from := s.first(waits)
+		if s.beside {
+			from = s.firstWhere(func(it *item) bool { return it.state == waits && !s.now.Before(it.due) })
+		}
 		limit := s.end
 		if from < len(s.items) {
 			if s.now.Before(s.items[from].due) {
@@ -224,7 +245,7 @@ func (s *shop) take(span settle.Span) {
 	leaders := map[string]bool{}
 	for i := range int(span.From - s.base) {
 		it := &s.items[i]
-		if it.key != "" && !it.dead && it.state != done && (it.parked || it.state != inHand) {
+		if !s.beside && it.key != "" && !it.dead && it.state != done && (it.parked || it.state != inHand) {
 			leaders[it.key] = true
 		}
 	}
@@ -424,6 +445,9 @@ func (s *shop) judge(it *item, o settle.Outcome) bool {
 	case o.Verdict == settle.DeadLetter || it.attempt >= s.policy.Attempts:
 		it.state, it.dead, it.due, it.failed = back, true, time.Time{}, true
 		return false
+	case it.discard:
+		it.state, it.dead, it.due, it.failed, it.discard = back, true, time.Time{}, true, false
+		return false
 	}
 	it.state, it.due, it.failed = back, s.now.Add(wait(it.attempt)), true
 	return !it.parked && (o.Verdict == settle.Park || s.after >= 0 && wait(it.attempt) > s.after)
@@ -497,8 +521,68 @@ func (s *shop) restart() {
 	if s.strict {
 		s.checkNotStale(old)
 	}
-	s.m = s.renew(s.config(s.committed, s.completed, s.log))
-	s.fault, s.spans, s.own, s.acked, s.fullAt = false, nil, len(s.log), 0, -1
+	s.begin()
+}
+
+// othersTake lets other machines take of the budget.
+func (s *shop) othersTake(events int, bytes penstock.Bytes) {
+	mine, size := s.used()
+	fits := s.others.Events+mine+events <= s.bounds.Events && s.others.Bytes+size+bytes <= s.bounds.Bytes
+	if s.budget.TryAcquire(events, bytes) != fits {
+		s.t.Fatalf("%d events and %d bytes of %+v, beside %d and %d: fits %v", events, bytes, s.others, mine, size, fits)
+	}
+	if fits {
+		s.others.Events += events
+		s.others.Bytes += bytes
+	}
+}
+
+// othersGive lets them give it back, and tells the machine.
+func (s *shop) othersGive() {
+	s.budget.Release(s.others.Events, s.others.Bytes)
+	s.others = demand.BudgetConfig{}
+	s.m.MadeRoom()
+	s.fullAt = -1
+}
+
+// discard gives a key up. That writes no entry, so the log is written anew.
+func (s *shop) discard(key string) {
+	n := 0
+	for i := range s.items {
+		it := &s.items[i]
+		if !it.parked || it.dead || it.state == done || it.key != key {
+			continue
+		}
+		n++
+		if it.state == inHand {
+			it.discard = true
+		} else {
+			it.dead, it.due, it.failed = true, time.Time{}, true
+		}
+	}
+	if got := s.m.DiscardParked(key, func(error) error { return errFirst }); got != n {
+		s.t.Fatalf("%d events are discarded, want %d", got, n)
+	}
+	s.rewrite()
+}
+
+// release gives the events of a span back that are still in hand.
+func (s *shop) release(span settle.Span) {
+	late := true
+	for o := span.From; o < span.To; o++ {
+		it := s.at(o)
+		if it.state != inHand || it.holder != span {
+			continue
+		}
+		late = false
+		it.state, it.due = waits, time.Time{}
+		if !it.dead {
+			it.attempt--
+		}
+	}
+	if err := s.m.Release(span); late != errors.Is(err, settle.ErrLate) || !late && err != nil {
+		s.t.Fatalf("releasing %+v: %v, late %v", span, err, late)
+	}
 }
 
 // rewrite replaces the log by what is parked.
@@ -532,7 +616,7 @@ func (s *shop) check() {
 		s.t.Fatalf("committed %d, want %d", got, s.offset(committed))
 	}
 	events, bytes := s.used()
-	if events > s.bounds.Events || bytes > s.bounds.Bytes {
+	if s.others.Events+events > s.bounds.Events || s.others.Bytes+bytes > s.bounds.Bytes {
 		s.t.Fatalf("%d events and %d bytes are parked, over the bound %+v", events, bytes, s.bounds)
 	}
 	var want settle.Parked
@@ -587,8 +671,20 @@ func (s *shop) checkBlocked() {
 	b := s.m.Blocked()
 	w := s.first(waits)
 	full := s.fullAt >= 0 && s.offset(s.fullAt) == s.m.Position()
-	if due, ok := s.m.Due(); ok != (w < len(s.items) && !s.fault && !full) || ok && !due.Equal(s.items[w].due) {
-		s.t.Fatalf("due %v, %v with item %d waiting", due, ok, w)
+	first := w
+	if full {
+		first = len(s.items)
+	}
+	for i := w; s.beside && i < len(s.items) && (s.fullAt < 0 || i < s.fullAt); i++ {
+		if it := &s.items[i]; !it.parked && it.state == waits && it.due.Before(s.items[first].due) {
+			first = i
+		}
+	}
+	if due, ok := s.m.Due(); ok != (first < len(s.items) && !s.fault) || ok && !due.Equal(s.items[first].due) {
+		s.t.Fatalf("due %v, %v with item %d waiting", due, ok, first)
+	}
+	if s.m.NeedsRoom() != (s.fullAt >= 0) {
+		s.t.Fatalf("needs room: %v, with item %d without", s.m.NeedsRoom(), s.fullAt)
 	}
 	want := settle.NotBlocked
 	switch {
@@ -655,6 +751,7 @@ func (s *shop) checkRestored(completed []byte) {
 // finish ends well: everything that was appended is handled.
 func (s *shop) finish() {
 	s.settleIfInHand()
+	s.othersGive()
 	for range 20 * len(s.items) {
 		s.now = s.now.Add(time.Minute)
 		for s.nextParked() {
@@ -703,8 +800,10 @@ func TestParkingModel_FM55_FM73(t *testing.T) {
 			after:  rapid.SampledFrom([]time.Duration{-1, 1, time.Second, 2 * time.Second}).Draw(rt, "after"),
 			bounds: demand.BudgetConfig{Events: rapid.SampledFrom([]int{1, 5, 20, 5000}).Draw(rt, "events"), Bytes: 400},
 			strict: rapid.Bool().Draw(rt, "strict"),
-			faulty: rapid.Bool().Draw(rt, "faulty"), fullAt: -1,
+			faulty: rapid.Bool().Draw(rt, "faulty"),
+			beside: rapid.Bool().Draw(rt, "beside"),
 		}
+		s.strict = s.strict && !s.beside
 		if s.bounds.Events == 5000 {
 			s.bounds.Bytes = 1 << 20
 		}
@@ -715,7 +814,7 @@ func TestParkingModel_FM55_FM73(t *testing.T) {
 			s.items[i].key, s.items[i].size = keys[seed>>8%len(keys)%len(keys)], penstock.Bytes(seed>>16%30)
 		}
 		s.committed = s.base
-		s.m = s.renew(s.config(s.base, nil, nil))
+		s.begin()
 		sizes := rapid.IntRange(1, 10)
 		if n > 1000 {
 			sizes = rapid.IntRange(1, 600)
@@ -744,7 +843,17 @@ func TestParkingModel_FM55_FM73(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) { s.restart() },
 			"rewrite": func(*rapid.T) { s.rewrite() },
-			"":        func(*rapid.T) { s.check() },
+			"discard": func(t *rapid.T) { s.discard(rapid.SampledFrom(keys).Draw(t, "key")) },
+			"release": func(t *rapid.T) {
+				if i := rapid.IntRange(0, 3).Draw(t, "span"); s.beside && i < len(s.spans) && !s.spans[len(s.spans)-1-i].Parked {
+					s.release(s.spans[len(s.spans)-1-i])
+				}
+			},
+			"others take": func(t *rapid.T) {
+				s.othersTake(rapid.IntRange(0, 5).Draw(t, "events"), penstock.Bytes(rapid.IntRange(0, 200).Draw(t, "bytes")))
+			},
+			"others give": func(*rapid.T) { s.othersGive() },
+			"":            func(*rapid.T) { s.check() },
 		})
 		if s.fault {
 			s.store()

@@ -58,7 +58,8 @@ func (m *Machine) InHand() int {
 
 // Due returns when Next has a span to deliver again, which may lie in the past.
 // It returns false when nothing waits for a retry, when what waits has to be
-// parked and the retry log has no room, or when a fault stops all.
+// parked and the retry log has no room ([Machine.NeedsRoom]), or when a fault
+// stops all.
 func (m *Machine) Due() (time.Time, bool) {
 	if m.waiting == 0 || m.fault != nil || m.noRoom() {
 		return time.Time{}, false
@@ -81,6 +82,20 @@ func (m *Machine) dueBeside() (due time.Time, ok bool) {
 		}
 	}
 	return due, ok
+}
+
+// NeedsRoom reports whether the last Next met an event that comes behind a
+// parked one and for which the retry log had no room. Until that event is
+// parked, or passed, nothing from it on is due.
+func (m *Machine) NeedsRoom() bool { return m.lot != nil && m.lot.full }
+
+// MadeRoom tells that another machine may have given back some of the budget:
+// what waits for room is due again, and the next Next looks. What this machine
+// gives back itself it knows.
+func (m *Machine) MadeRoom() {
+	if m.lot != nil {
+		m.lot.full = false
+	}
 }
 
 // noRoom reports whether the last Next could not park the event at the position.
