@@ -41,6 +41,8 @@ type orderFile struct {
 	topic     string
 	partition int
 	group     string
+	events    int  // how many the stored orders name
+	doubt     bool // what is stored may be what a failed write was to store
 }
 
 func newOrderFile[T any](c *Config[T], group string, partition int) *orderFile {
@@ -57,18 +59,20 @@ func (f *orderFile) write(list []order) error {
 	if err := f.replace(list); err != nil {
 		return fmt.Errorf("orders %s: %w", f.path(), fullDisk(err))
 	}
+	f.events = eventsOf(list)
 	return nil
 }
 
 func (f *orderFile) replace(list []order) error {
 	if len(list) == 0 {
-		if err := f.fs.Remove(f.path()); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
+		err := f.fs.Remove(f.path())
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !f.doubt:
+			return nil
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return err
 		}
-		return f.fs.SyncDir(f.dir)
+		return f.syncNames()
 	}
 	if err := makeDir(f.fs, f.dir); err != nil {
 		return err
@@ -80,10 +84,18 @@ func (f *orderFile) replace(list []order) error {
 	if err := f.make(fresh, f.encode(list)); err != nil {
 		return err
 	}
+	f.doubt = true
 	if err := f.fs.Rename(fresh, f.path()); err != nil {
 		return err
 	}
-	return f.fs.SyncDir(f.dir)
+	return f.syncNames()
+}
+
+// syncNames makes durable which file there is.
+func (f *orderFile) syncNames() error {
+	err := f.fs.SyncDir(f.dir)
+	f.doubt = err != nil
+	return err
 }
 
 // make makes a file with a content that is synced.
@@ -122,7 +134,16 @@ func (f *orderFile) read() ([]order, error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return nil, fmt.Errorf("orders %s: %w", f.path(), err)
 	}
+	f.events = eventsOf(list)
 	return list, nil
+}
+
+// eventsOf returns how many events orders name.
+func eventsOf(list []order) (n int) {
+	for _, o := range list {
+		n += len(o.events)
+	}
+	return n
 }
 
 func (f *orderFile) encode(list []order) []byte {

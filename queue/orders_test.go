@@ -220,6 +220,56 @@ func TestOrderThatCannotBeStoredIsNotGiven(t *testing.T) {
 	})
 }
 
+// The sync of an order fails after its file has got its name. The call said that
+// the order is not given, so the next run does not carry it out, and a crash in
+// that one does not bring it back.
+func TestOrderThatWasNotGivenIsNotCarriedOutByTheNextRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		c := queue.GroupConfig{BatchMax: 1, Drain: time.Second, Retry: parkPolicy()}
+		var dead []string
+		bury := queue.DeadLetter(func(_ context.Context, events ...penstock.Event[string]) error {
+			for _, e := range events {
+				dead = append(dead, e.Value)
+			}
+			return nil
+		})
+		topic, g := openKeyed(t, keyedOnDisk("data", m), c, bury)
+		produce(t, topic, "a1", "a2")
+		w := handleWords(failUntil(2, "a1"))
+		run := startRun(t, g, w.handle)
+		time.Sleep(time.Second)
+		m.SetFault(func(op vfs.Op) (f vfs.Fault) {
+			if op.Kind == vfs.OpSyncDir && strings.HasSuffix(op.Name, "retry-orders") {
+				f.Err = errors.New("input/output error")
+			}
+			return f
+		})
+		if _, err := g.DiscardParked("a"); err == nil {
+			t.Fatal("DiscardParked returned no error")
+		}
+		m.SetFault(nil)
+		run.mustStop(t)
+		run = startRun(t, g, w.handle)
+		synctest.Wait()
+		left := m.Clone()
+		time.Sleep(time.Minute)
+		run.mustStop(t)
+		closeTopic(t, topic)
+		w.want(t, "0s a1", "2s a1 2", "2s a2")
+
+		topic, g = openKeyed(t, keyedOnDisk("data", left), c, bury)
+		w = handleWords(nil)
+		run = startRun(t, g, w.handle)
+		time.Sleep(time.Minute)
+		run.mustStop(t)
+		closeTopic(t, topic)
+		if len(w.calls) != 2 || len(dead) > 0 {
+			t.Errorf("calls %v, want a1 and a2; given up %v", w.calls, dead)
+		}
+	})
+}
+
 // Orders that are damaged stop their group, name the file, and go with the
 // group.
 func TestDamagedOrdersStopTheirGroup(t *testing.T) {

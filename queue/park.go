@@ -45,6 +45,7 @@ type parkedLane[T any] struct {
 
 	ordering sync.Mutex // held while an order is given or orders are taken up, also during I/O
 	stored   *orderFile // of the orders; nil in memory
+	known    bool       // what stored said at first is known
 	closed   bool       // files are another one's
 }
 

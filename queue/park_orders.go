@@ -241,8 +241,11 @@ func (k *parkedLane[T]) order(key string, discard bool) (int, error) {
 }
 
 // standing takes up the orders that a run begins with: it shows the entries of
-// the retry log as they change them. What is stored names only events that are
-// parked afterwards, so that no order hits what is parked in their place later.
+// the retry log as they change them. The first one reads what an earlier process
+// has stored; from then on what was given counts, and a file that says more,
+// because its write has failed, is corrected. What is stored names only events
+// that are parked afterwards, so that no order hits what is parked in their place
+// later.
 func (k *parkedLane[T]) standing(entries []parkedEntry) error {
 	k.ordering.Lock()
 	defer k.ordering.Unlock()
@@ -251,22 +254,15 @@ func (k *parkedLane[T]) standing(entries []parkedEntry) error {
 	if r, ok := k.log.(*fileRetry[T]); ok && r.log == nil {
 		stored = false // nothing was ever parked
 	}
-	if stored {
+	if stored && !k.known {
 		var err error
 		if list, err = k.stored.read(); err != nil {
 			return err
 		}
 	}
-	before := 0
-	for _, o := range list {
-		before += len(o.events)
-	}
+	k.known = true
 	list = apply(list, entries)
-	after := 0
-	for _, o := range list {
-		after += len(o.events)
-	}
-	if stored && after < before {
+	if stored && (eventsOf(list) != k.stored.events || k.stored.doubt) {
 		if err := k.stored.write(list); err != nil {
 			return err
 		}

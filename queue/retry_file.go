@@ -131,6 +131,7 @@ func (r *fileRetry[T]) append(entries []settle.Entry, _ *view[T]) error {
 		if len(entries) == 0 || r.inFlight() >= retryInFlight || time.Now().Before(r.pause) {
 			return nil
 		}
+		r.pause = time.Time{} // or it would seem to be time for ever
 		if err := r.open(true); err != nil {
 			if !errors.Is(err, penstock.ErrDiskFull) && !errors.Is(err, vfs.ErrMoved) {
 				return r.wrap(err)
@@ -175,8 +176,9 @@ func (r *fileRetry[T]) appendFrame(entries []settle.Entry) (int, error) {
 	frame := segfile.NewFrame(min(len(entries), 64))
 	frame.SetEnveloped(true)
 	fl := flight{end: r.next}
+	most := min(retryFrame, int(r.files.config.MaxFrame-retryRoom/2)) // in a topic with small segments it is less
 	for i, e := range entries {
-		if i > 0 && frame.Size() >= retryFrame {
+		if i > 0 && frame.Size() >= most {
 			break
 		}
 		var raw *rawRecord
@@ -186,7 +188,7 @@ func (r *fileRetry[T]) appendFrame(entries []settle.Entry) (int, error) {
 				frame.Release()
 				return 0, err
 			}
-			if i > 0 && frame.Size()+len(raw.bytes) > retryFrame {
+			if i > 0 && frame.Size()+len(raw.bytes) > most {
 				break
 			}
 			if _, again := r.since[e.Offset]; !again {

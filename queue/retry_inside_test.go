@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,138 @@ func TestRetryLogStaysSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// An append that was made again is not to be made any more. The consumer would
+// wake up for it, again and again, whenever it waits for the disk later on.
+func TestRetryLogThatWasFullIsNotDueForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		var full atomic.Bool
+		full.Store(true)
+		m.SetFault(func(op vfs.Op) (f vfs.Fault) {
+			if full.Load() && op.Kind == vfs.OpWrite && strings.Contains(op.Name, "/retry/") {
+				f.Err = vfs.ErrNoSpace
+			}
+			return f
+		})
+		topic, g := openWords(t, m, penstock.Synced)
+		run := failAll(t, g)
+		if err := topic.Produce(t.Context(), "a1"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		log := g.parking.lanes[0].log
+		if log.retryAt().IsZero() {
+			t.Fatal("no append has failed")
+		}
+		full.Store(false)
+		time.Sleep(2 * retryPause)
+		synctest.Wait()
+		if n := g.Stats().Partitions[0].Committed; n != 1 || !log.retryAt().IsZero() {
+			t.Errorf("committed %d, want 1; an append is to be made again at %v", n, log.retryAt())
+		}
+		run()
+		if err := topic.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A rewrite at level written deletes the old entries, which may be durable, only
+// when the new ones are.
+func TestRewriteOfTheRetryLogOutlivesAPowerLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := vfs.NewMem()
+		topic, g := openWords(t, m, penstock.Written)
+		run := failAll(t, g)
+		const events = 20
+		for range events { // more than a segment takes
+			if err := topic.Produce(t.Context(), "a"+strings.Repeat("x", 30_000)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		run()
+		if err := topic.Close(); err != nil { // all is synced
+			t.Fatal(err)
+		}
+		topic, g = openWords(t, m, penstock.Written)
+		log := g.parking.lanes[0].log
+		all, err := log.load()
+		if err != nil || len(all) != events {
+			t.Fatalf("%d entries, want %d: %v", len(all), events, err)
+		}
+		entries := make([]settle.Entry, len(all))
+		for i := range all {
+			entries[i] = all[i].Entry
+			entries[i].Seq, entries[i].New = 0, true
+		}
+		removed := 0
+		m.SetFault(func(op vfs.Op) vfs.Fault {
+			if op.Kind == vfs.OpRemove && strings.Contains(op.Name, "/retry/") && removed == 0 {
+				removed = m.Ops()
+			}
+			return vfs.Fault{}
+		})
+		if err := log.rewrite(entries); err != nil {
+			t.Fatal(err)
+		}
+		m.SetFault(nil)
+		ended := m.Ops()
+		if removed == 0 {
+			t.Fatal("the rewrite has deleted nothing")
+		}
+		if err := topic.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for img := range m.Images(vfs.Crashes{From: removed, Seed: 1}) {
+			if img.After > ended {
+				break
+			}
+			topic, g := openWords(t, img.FS, penstock.Written)
+			all, err := g.parking.lanes[0].log.load()
+			if err != nil || len(all) != events {
+				t.Fatalf("%s: %d entries, want %d: %v", img.Desc, len(all), events, err)
+			}
+			if err := topic.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// openWords opens a topic on disk, and a group of it that parks what fails for
+// an hour.
+func openWords(t *testing.T, m *vfs.Mem, level penstock.Durability) (*Topic[string], *Group[string]) {
+	t.Helper()
+	topic, err := Open(Config[string]{Name: "topic", Dir: "data", Codec: penstock.String(), SegmentBytes: 64 * penstock.KiB, fs: m,
+		Durability: level, Logger: slog.New(slog.DiscardHandler), Key: func(v string) string { return v[:1] }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := topic.Group("g", GroupConfig{BatchMax: 1, Drain: time.Second,
+		Retry: settle.Policy{Backoff: settle.Backoff{Min: time.Hour, Max: time.Hour, Jitter: -1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topic, g
+}
+
+// failAll runs a group whose handler fails, until what it returns is called.
+func failAll(t *testing.T, g *Group[string]) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { // ends with ctx; stop waits for it
+		done <- g.Run(ctx, func(context.Context, penstock.Batch[string]) error { return errors.New("down") })
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // What an entry says comes back, whatever it says.

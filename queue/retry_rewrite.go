@@ -38,6 +38,9 @@ func (r *fileRetry[T]) rewrite(parked []settle.Entry) error {
 		}
 		parked = parked[n:]
 	}
+	if err := r.sync(); err != nil { // at level written the copies are not durable yet, and what goes may be
+		return err
+	}
 	r.begin = begin
 	if err := r.log.Trim(begin); err != nil && !errors.Is(err, penstock.ErrClosed) {
 		r.engine.topic.logger.Warn("old entries of the retry log stay on disk", "group", r.origin.group, "partition", r.origin.partition, "err", err)
