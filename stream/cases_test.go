@@ -188,6 +188,7 @@ func TestUnregisteringADeadConsumerCompletes_OR84(t *testing.T) {
 		g.agent.registry = slowUnsubscribe{g.registry, block}
 		g.feed(box("s", 1))
 		g.pump()
+		want(t, "attached while the registry is asked", g.stats().Subscriptions, 0)
 		g.agent.ask(func(r *run) { // a roster that was on its way says that it is still there
 			recs, _ := g.registry.Subscriptions(context.Background(), g.qualified("s"))
 			r.rosterChanged(g.qualified("s").StreamID, Roster{Revision: 1, Subscriptions: recs})

@@ -63,15 +63,18 @@ func TestNothingIsAcknowledgedDuringDelivery_ORC24(t *testing.T) {
 }
 
 func TestGroupsOfContainers_ORC26(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newRig(t, func(_ *rig, c *agentConfig) { c.groupSize = 3 })
-		g.start()
-		defer g.stop()
-		c := g.subscribe("s", "sub")
-		g.feed(boxes("s", 1, 7)...)
-		g.pump()
-		want(t, "groups", c.offered(), "1,2,3 4,5,6 7")
-	})
+	all := FilterFunc(func(penstock.StreamID, *penstock.Envelope, string) (bool, error) { return true, nil })
+	for _, filter := range []Filter{nil, all} { // with one, more is read at once
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, func(_ *rig, c *agentConfig) { c.groupSize, c.filter = 3, filter })
+			g.start()
+			defer g.stop()
+			c := g.subscribe("s", "sub")
+			g.feed(boxes("s", 1, 7)...)
+			g.pump()
+			want(t, "groups", c.offered(), "1,2,3 4,5,6 7")
+		})
+	}
 }
 
 // While a group is under way, progress is the last token of the one before; a

@@ -15,7 +15,7 @@ import (
 
 // gatedFault is a registry whose Fault waits, and then succeeds.
 type gatedFault struct {
-	*scriptRegistry
+	unheard
 	gate chan struct{}
 }
 
@@ -25,37 +25,50 @@ func (b gatedFault) Fault(ctx context.Context, rec SubscriptionRecord) (bool, er
 }
 
 // A fault that was asked for while it was valid is completed, although a handshake
-// overlaps the registry's work: the subscription leaves the table, and nothing is
-// delivered to it.
+// overlaps the registry's work: the subscription leaves the table, also when the
+// notice of that does not come, and nothing is delivered to it.
 func TestFaultIsCompletedDuringAHandshake_OR84(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(chan struct{})
-		g := newRig(t, func(g *rig, c *agentConfig) { c.registry, c.maxDelivery = gatedFault{g.registry, gate}, 0 })
-		g.verdict = func(Failure) Verdict { return Fault }
-		g.start()
-		c := g.subscribe("s", "sub")
-		c.onDeliver = failing(1)
-		g.feed(boxes("s", 1, 2)...)
-		g.pump()
-		time.Sleep(5 * time.Millisecond)
-		shakes := c.handshakes
-		g.announce("s", "sub")
-		want(t, "asked anew meanwhile", c.handshakes, shakes+1)
-		before := c.offered()
-		close(gate)
-		synctest.Wait()
-		g.pump()
-		faulted, err := g.registry.Faulted(t.Context(), g.qualified("s"))
-		want(t, "faulted", names(faulted), "sub")
-		want(t, "error", err, nil)
-		want(t, "subscriptions", g.stats().Subscriptions, 0)
-		want(t, "counted", g.stats().Faulted, 1)
-		want(t, "offered afterwards", strings.TrimPrefix(c.offered(), before), "")
-		want(t, "cached", g.stats().Cached, 0)
-		if err := g.stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, quiet := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := make(chan struct{})
+			var off atomic.Bool
+			g := newRig(t, func(g *rig, c *agentConfig) {
+				c.registry, c.maxDelivery = gatedFault{unheard{g.registry, &off}, gate}, 0
+			})
+			g.verdict = func(Failure) Verdict { return Fault }
+			g.start()
+			c := g.subscribe("s", "sub")
+			c.onDeliver = failing(1)
+			g.feed(boxes("s", 1, 2)...)
+			g.pump()
+			time.Sleep(5 * time.Millisecond)
+			shakes := c.handshakes
+			if quiet {
+				c.set(func(c *scriptConsumer) { c.shakeGate = make(chan struct{}) })
+			}
+			g.announce("s", "sub")
+			want(t, "asked anew meanwhile", c.handshakes, shakes+1)
+			before := c.offered()
+			off.Store(quiet)
+			close(gate)
+			synctest.Wait()
+			want(t, "subscriptions", g.stats().Subscriptions, 0)
+			if quiet {
+				close(c.shakeGate)
+			}
+			g.pump()
+			faulted, err := g.registry.Faulted(t.Context(), g.qualified("s"))
+			want(t, "faulted", names(faulted), "sub")
+			want(t, "error", err, nil)
+			want(t, "subscriptions at the end", g.stats().Subscriptions, 0)
+			want(t, "counted", g.stats().Faulted, 1)
+			want(t, "offered afterwards", strings.TrimPrefix(c.offered(), before), "")
+			want(t, "cached", g.stats().Cached, 0)
+			if err := g.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // A consumer that is gone is told nothing, nor is the failure handler: its

@@ -433,7 +433,7 @@ func TestCutDrainGivesBack(t *testing.T) {
 // A renewal beside the acknowledgement of the same receipts counted them as late,
 // and said that the containers come again.
 func TestAcknowledgedReceiptIsNotRenewed(t *testing.T) {
-	v := newVisible(t, VisibilityConfig{})
+	v := newVisible(t, VisibilityConfig{Visibility: time.Hour})
 	r := v.receiver().(*visibilityReceiver)
 	for range 5 {
 		for range 1000 {
