@@ -36,16 +36,15 @@ func TestLoopsGoOnAfterAResizeThatIsGivenUp(t *testing.T) {
 		}()
 		synctest.Wait()
 		r, pushers := g.push.run, g.pushers()
-		for i := range 2000 { // what resizeTo does in between the two steps is waiting
-			for _, step := range []int32{yields, delivering} {
-				r.step.Store(step)
+		for range 2000 { // what resizeTo does in between the two steps is waiting
+			for range 50 {
 				for _, p := range pushers {
 					p.consumer.waker.Ring()
 				}
-				for range i % 20 {
-					runtime.Gosched()
-				}
+				r.step.Store(yields)
+				r.step.Store(delivering)
 			}
+			runtime.Gosched()
 		}
 		if err := topic.Produce(t.Context(), 1, 2); err != nil {
 			t.Fatal(err)
