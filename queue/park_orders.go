@@ -162,7 +162,8 @@ func (s *shownParking) overBy(e *settle.Entry) {
 }
 
 // purge notes that the retry log holds the entries up to seq, and forgets the
-// orders that are over by them. It reports whether there were orders and are none any more.
+// orders that are over by them. It reports whether there were orders and are none
+// any more.
 func (s *shownParking) purge(seq uint64) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

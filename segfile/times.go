@@ -91,10 +91,10 @@ func (t *timeTable) search(at penstock.Offset) int {
 
 // TimesAt sets times[i] to when the event at offsets[i] was appended, in Unix
 // nanoseconds, or to 0 when that event is not kept or not readable. times is as
-// long as offsets. It does no I/O: what is told is never later than the append,
-// and earlier in this session by at most 2 ms or, with a long backlog, by about a 1,000th of the time
-// that the backlog spans; for an event of an earlier session it is when its segment
-// file was begun.
+// long as offsets. It does no I/O: what is told is never later than the append, and
+// earlier in this session by at most 2 ms or, with a long backlog, by about a
+// 1,000th of the time that the backlog spans; for an event of an earlier session it
+// is when its segment file was begun.
 func (p *Partition) TimesAt(offsets []penstock.Offset, times []int64) {
 	end, earliest := p.Readable(), p.Earliest()
 	p.mu.Lock()
